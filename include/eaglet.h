@@ -1,0 +1,318 @@
+/* eaglet.h - the one public header of libeaglet.
+ *
+ * Two nouns: an engine (a target model, optionally paired with an EAGLE-3 draft head) and a sequence (one token stream
+ * with its KV cache); one verb: eaglet_step, which advances every live sequence by one speculative round. Beside them
+ * stand the pipeline verbs (prepare, vocab, extract, train, eval) and the questions (inspect, verify, check_pair), each
+ * one function that takes a parameter struct. Parameter structs are filled with designated initialisers; zero means default.
+ *
+ * Every fallible function returns enum eaglet_status and describes a failure in *err (one line, no newline); err is
+ * the only out-of-band channel. An engine and its sequences belong to one thread at a time; different engines may live on
+ * different threads. The library reads no environment variables and has no mutable globals.
+ *
+ * src/base/error.h includes this file for the status and error vocabulary, and modules take the parameter structs
+ * directly; only src/eaglet.c, src/cli and src/serve call or define the functions.
+ */
+#ifndef EAGLET_H
+#define EAGLET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(EAGLET_BUILDING)
+#define EAGLET_API __attribute__((visibility("default")))
+#else
+#define EAGLET_API
+#endif
+#define EAGLET_MUST_USE __attribute__((warn_unused_result))
+
+#define EAGLET_VERSION "0.1.0"
+
+/* ---- status and errors ------------------------------------------------------------------------------------------ */
+
+/* The numbers are the exit codes of the command line (docs: CLI contract). */
+enum eaglet_status {
+  EAGLET_OK = 0,
+  EAGLET_E_INTERNAL = 1,  /* a defect of eaglet itself */
+  EAGLET_E_USAGE = 2,     /* the caller asked for something that makes no sense */
+  EAGLET_E_INPUT = 3,     /* a file or a value in it is bad, missing or contradicts another */
+  EAGLET_E_RESOURCE = 4,  /* memory, disk space */
+  EAGLET_E_NETWORK = 5,   /* a port or a connection */
+  EAGLET_E_CHECK = 6,     /* a verification ran and failed */
+  EAGLET_E_DEVICE = 7,    /* an accelerator failed; the engine is poisoned from then on (exit code 1) */
+  EAGLET_E_INTERRUPTED = 130 /* stopped by request; state saved */
+};
+
+#define EAGLET_ERROR_MAX 1024
+struct eaglet_error {
+  enum eaglet_status status;
+  char message[EAGLET_ERROR_MAX]; /* one line: file, thing, expected, found */
+};
+
+/* ---- progress and interruption ------------------------------------------------------------------------------------ */
+
+/* Long work calls report() at most a few times a second; unit is a plural noun ("tokens", "replies", "steps"); total 0
+ * means unknown. note is a short free text ("loss 2.31 accept 1.92") or NULL. Return false to stop: the work saves its
+ * state and returns EAGLET_E_INTERRUPTED. */
+struct eaglet_progress {
+  bool (*report)(void *context, const char *stage, const char *unit, uint64_t done, uint64_t total, const char *note);
+  void *context;
+};
+
+/* ---- text results -------------------------------------------------------------------------------------------------- */
+
+/* A heap string owned by the caller; release with eaglet_text_clear. */
+struct eaglet_text {
+  char *data; /* NUL-terminated, also after failure (possibly NULL) */
+  size_t length;
+};
+EAGLET_API void eaglet_text_clear(struct eaglet_text *text);
+
+/* ---- engine ---------------------------------------------------------------------------------------------------------- */
+
+enum eaglet_precision { EAGLET_PRECISION_DEFAULT, EAGLET_PRECISION_EXACT, EAGLET_PRECISION_FAST };
+
+struct eaglet_engine_params {
+  const char *model;              /* directory, or org/name[@rev] in the local hub cache */
+  const char *draft;              /* directory of an EAGLE-3 head, or NULL: plain decoding */
+  const char *hub_cache;          /* hub cache directory; NULL: no hub lookup */
+  const char *device;             /* "cpu" (default) */
+  enum eaglet_precision precision; /* default fast */
+  int32_t threads;                /* default: cores of the cgroup */
+  int32_t sequences_max;          /* live sequences, default 1 */
+  int32_t context_max;            /* tokens per sequence, default: the model's, capped at 4096 */
+  int32_t rows_max;               /* rows of one forward call, default 512 */
+  int32_t draft_len_max;          /* drafted tokens per round, default 7 */
+};
+
+struct eaglet_engine;
+
+/* Opens the checkpoint, binds and validates every weight, plans all memory. On failure *engine is NULL. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_engine_open(struct eaglet_engine **engine,
+                                                                 const struct eaglet_engine_params *params,
+                                                                 struct eaglet_error *err);
+EAGLET_API void eaglet_engine_close(struct eaglet_engine *engine); /* frees its sequences too; NULL is fine */
+
+/* ---- sequence -------------------------------------------------------------------------------------------------------- */
+
+struct eaglet_sequence;
+
+enum eaglet_stop { EAGLET_STOP_NONE, EAGLET_STOP_TOKEN, EAGLET_STOP_LENGTH, EAGLET_STOP_CONTEXT, EAGLET_STOP_CANCELLED };
+
+struct eaglet_sequence_params {
+  const int32_t *prompt;  /* borrowed during the call */
+  int32_t n_prompt;       /* >= 1 */
+  int32_t output_max;     /* default 256 */
+  int32_t draft_len;      /* drafted tokens per round; default engine's draft_len_max; -1 = none */
+  float temperature;      /* 0 = greedy */
+  int32_t top_k;          /* 0 = all */
+  float top_p;            /* 0 = 1.0 */
+  uint64_t seed;
+  bool ignore_stop;       /* run to output_max */
+};
+
+struct eaglet_sequence_stats {
+  int32_t prompt_tokens, output_tokens;
+  int32_t rounds;          /* verification rounds: target forwards that produced output */
+  int32_t drafted, accepted; /* drafted tokens verified; of those accepted */
+  int32_t drafted_at[16], accepted_at[16]; /* by draft position */
+  double prefill_s, decode_s;
+};
+
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_sequence_create(struct eaglet_sequence **sequence,
+                                                                     struct eaglet_engine *engine,
+                                                                     const struct eaglet_sequence_params *params,
+                                                                     struct eaglet_error *err);
+EAGLET_API void eaglet_sequence_free(struct eaglet_sequence *sequence);
+EAGLET_API enum eaglet_stop eaglet_sequence_stop(const struct eaglet_sequence *sequence); /* NONE while live */
+EAGLET_API void eaglet_sequence_cancel(struct eaglet_sequence *sequence);
+/* Output so far; *tokens stays valid until the next step or free. A stop token, when produced, is the last entry. */
+EAGLET_API int32_t eaglet_sequence_output(const struct eaglet_sequence *sequence, const int32_t **tokens);
+EAGLET_API const struct eaglet_sequence_stats *eaglet_sequence_stats(const struct eaglet_sequence *sequence);
+/* Origin of output token i: true when it was drafted and accepted, false when the target chose it. */
+EAGLET_API bool eaglet_sequence_was_drafted(const struct eaglet_sequence *sequence, int32_t i);
+
+/* Advances every live sequence by one round (propose, verify, accept, commit) or one prefill chunk. *n_live gets the
+ * number still live. After an error the engine is unchanged or poisoned; the message says which. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_step(struct eaglet_engine *engine, int32_t *n_live,
+                                                          struct eaglet_error *err);
+
+/* ---- text of a model ------------------------------------------------------------------------------------------------- */
+
+enum eaglet_special { EAGLET_SPECIAL_ALLOW, EAGLET_SPECIAL_AS_TEXT };
+
+struct eaglet_tokenizer; /* tokenizer, special tokens, chat template and stop ids of one checkpoint; immutable */
+
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, const char *model,
+                                                                    const char *hub_cache, struct eaglet_error *err);
+EAGLET_API void eaglet_tokenizer_close(struct eaglet_tokenizer *tokenizer);
+/* *ids is malloc'ed, freed by the caller with free(). text need not end in NUL; it must be valid UTF-8. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_tokenize(const struct eaglet_tokenizer *tokenizer, const char *text,
+                                                              size_t length, enum eaglet_special special, int32_t **ids,
+                                                              size_t *n_ids, struct eaglet_error *err);
+/* Invalid UTF-8 decodes to U+FFFD; special tokens are spelled out. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_detokenize(const struct eaglet_tokenizer *tokenizer, const int32_t *ids,
+                                                                size_t n_ids, struct eaglet_text *text,
+                                                                struct eaglet_error *err);
+/* Streaming decoder: emits only whole characters. finish() flushes what is left as U+FFFD. */
+struct eaglet_detokenizer;
+EAGLET_API struct eaglet_detokenizer *eaglet_detokenizer_create(const struct eaglet_tokenizer *tokenizer);
+EAGLET_API void eaglet_detokenizer_free(struct eaglet_detokenizer *detokenizer);
+/* Returns the new text (NUL-terminated, possibly empty), valid until the next call on this detokenizer. */
+EAGLET_API const char *eaglet_detokenizer_push(struct eaglet_detokenizer *detokenizer, int32_t id);
+EAGLET_API const char *eaglet_detokenizer_finish(struct eaglet_detokenizer *detokenizer);
+
+struct eaglet_render_params {
+  const char *messages_json;   /* JSON: array of messages, or one dataset row {"conversations"|"messages": [...]} */
+  size_t length;
+  bool add_generation_prompt;
+  bool special_in_content;     /* recognise special-token text inside message content; default: it stays text */
+};
+struct eaglet_rendered {
+  struct eaglet_text text; /* by the checkpoint's own template */
+  int32_t *ids;            /* [n_ids] */
+  uint8_t *mask;           /* [n_ids] 1 = trained (the assistant's replies with their end-of-turn token) */
+  size_t n_ids;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer,
+                                                            const struct eaglet_render_params *params,
+                                                            struct eaglet_rendered *rendered, struct eaglet_error *err);
+EAGLET_API void eaglet_rendered_clear(struct eaglet_rendered *rendered);
+
+/* ---- questions: each answers with one JSON document ------------------------------------------------------------------- */
+
+struct eaglet_inspect_params {
+  const char *model, *draft, *hub_cache;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_inspect(const struct eaglet_inspect_params *params,
+                                                             struct eaglet_text *json, struct eaglet_error *err);
+
+struct eaglet_verify_params {
+  const char *model, *hub_cache;
+  const char *reference; /* safetensors; NULL: prove the captures */
+  enum eaglet_precision precision; /* default exact */
+  double tolerance;      /* max_rel, default 2e-3 */
+  int32_t threads;
+};
+/* Returns EAGLET_E_CHECK (with *json filled) when a value is above tolerance. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_verify(const struct eaglet_verify_params *params, struct eaglet_text *json,
+                                                            struct eaglet_error *err);
+
+struct eaglet_check_pair_params {
+  const char *model, *draft, *hub_cache;
+  int32_t threads;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *params,
+                                                                struct eaglet_text *json, struct eaglet_error *err);
+
+/* ---- pipeline: each writes its artefacts atomically and reports one JSON document ------------------------------------ */
+
+#define EAGLET_SOURCES_MAX 64
+
+struct eaglet_prepare_params {
+  const char *model, *hub_cache, *out;
+  const char *const *data; /* [n_data] JSONL files */
+  size_t n_data;
+  int32_t tokens_max;      /* rows are cut to this many tokens, default 2048; a reply cut whole drops the row */
+  double validation;       /* share of conversations kept for validation, default 0.05 */
+  bool last_turn_only;     /* train only the last assistant turn */
+  bool special_in_content;
+  bool regenerate;         /* replace each assistant turn by the target's own answer */
+  float temperature;       /* of the regeneration */
+  int32_t reply_tokens_max; /* of the regeneration, default 256 */
+  int32_t concurrency;     /* sequences at once, default 16 */
+  uint64_t seed;
+  int32_t threads;
+  struct eaglet_progress progress;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_prepare(const struct eaglet_prepare_params *params,
+                                                             struct eaglet_text *report, struct eaglet_error *err);
+
+struct eaglet_vocab_params {
+  const char *data; /* directory written by prepare */
+  const char *out;  /* safetensors file */
+  int32_t size;     /* draft vocabulary; 0 = the target's whole vocabulary */
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_vocab(const struct eaglet_vocab_params *params, struct eaglet_text *report,
+                                                           struct eaglet_error *err);
+
+struct eaglet_extract_params {
+  const char *model, *hub_cache, *data, *out;
+  const char *states; /* "auto" (default) or "2,4,5": numbers of ARCHITECTURE decision 4 */
+  bool float32;       /* store F32, default BF16 */
+  bool dry_run;       /* announce the disk need and stop */
+  bool replace;       /* discard features of other settings in out */
+  int32_t threads;
+  struct eaglet_progress progress;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_extract(const struct eaglet_extract_params *params,
+                                                             struct eaglet_text *report, struct eaglet_error *err);
+
+struct eaglet_train_params {
+  const char *model, *hub_cache, *data, *out;
+  const char *features;   /* directory written by extract; NULL: the target runs live */
+  const char *vocab;      /* file written by vocab; NULL: data/vocab.safetensors if present, else the whole vocabulary */
+  const char *init;       /* warm start from an existing head (keeps its d2t) */
+  const char *states;     /* as extract */
+  bool resume;            /* continue from out's saved state */
+  int32_t steps;          /* optimizer steps; 0: epochs decides */
+  int32_t epochs;         /* default 1 */
+  int32_t batch;          /* conversations per step, default 64 */
+  int32_t micro_tokens;   /* token slots per forward/backward, default 4096 */
+  int32_t unroll;         /* unrolled draft steps (training-time test), default 7 */
+  double decay;           /* weight of step k is decay^k, default 0.8 */
+  double lr;              /* default 1e-3 for small heads; peers use 5e-5..1e-4 at 8B and above */
+  int32_t warmup;         /* steps, default 50 */
+  double beta1, beta2, weight_decay, clip; /* defaults 0.9 0.95 0 0.5 */
+  int32_t heads, kv_heads, head_dim, intermediate; /* of the head; defaults from the target */
+  double rope_theta;      /* default 10000 */
+  uint64_t seed;
+  int32_t eval_every;     /* steps between evaluations with the real speculative engine, default 0 = at the end only */
+  const char *eval_prompts; /* JSONL; NULL: no acceptance evaluation */
+  int32_t eval_prompts_max; /* default 60 */
+  int32_t save_every;     /* steps between saved states, default 100 */
+  int32_t stop_after;     /* stop (state saved) after this many steps of this run; 0 = none */
+  int32_t threads;
+  struct eaglet_progress progress;
+};
+/* Writes out/{config.json,model.safetensors} (the head), out/state (resume), out/metrics.jsonl, out/run.ini. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_train(const struct eaglet_train_params *params, struct eaglet_text *report,
+                                                           struct eaglet_error *err);
+
+struct eaglet_eval_params {
+  const char *model, *draft, *hub_cache;
+  const char *const *prompts; /* [n_prompts] JSONL files */
+  size_t n_prompts;
+  int32_t prompts_max;     /* per source, 0 = all */
+  int32_t tokens_max;      /* per prompt, default 96 */
+  int32_t draft_len;       /* default 7 */
+  float temperature;
+  uint64_t seed;
+  int32_t concurrency;     /* default 1 */
+  bool no_plain;           /* skip the plain run (no speed, no identity) */
+  enum eaglet_precision precision;
+  int32_t threads;
+  struct eaglet_progress progress;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_eval(const struct eaglet_eval_params *params, struct eaglet_text *json,
+                                                          struct eaglet_error *err);
+
+/* Turns JSON results into a self-contained HTML page (no network): eval reports with tables, training curves of
+ * metrics.jsonl lines. Either may be NULL. */
+struct eaglet_report_params {
+  const char *title;
+  const char *eval_json;
+  const char *metrics_jsonl;
+  const char *prepare_json;
+};
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_report_html(const struct eaglet_report_params *params,
+                                                                 struct eaglet_text *html, struct eaglet_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

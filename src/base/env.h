@@ -1,0 +1,15 @@
+/* env.h - the one place where environment variables are read, once, at start-up, into a struct. */
+#ifndef EAGLET_BASE_ENV_H
+#define EAGLET_BASE_ENV_H
+
+#include <stdbool.h>
+
+struct env {
+  char *hub_cache; /* HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub; NULL if none */
+  bool no_color;   /* NO_COLOR set and not empty */
+  int columns;     /* COLUMNS or 80 */
+};
+void env_read(struct env *env);
+void env_clear(struct env *env);
+
+#endif

@@ -1,0 +1,64 @@
+/* file.h - files: read-only mapping, atomic writing, directories. The only module (with serve) that touches descriptors.
+ *
+ * Every artefact of the project survives kill -9: file_writer writes to PATH.tmp-PID, fsyncs, renames, fsyncs the directory.
+ * A failure (full disk) removes the temporary file and leaves what was at PATH untouched. Disk-full is EAGLET_E_RESOURCE.
+ */
+#ifndef EAGLET_BASE_FILE_H
+#define EAGLET_BASE_FILE_H
+
+#include "base/error.h"
+
+struct file_map {
+  const uint8_t *data; /* NULL when length is 0 */
+  size_t length;
+};
+enum eaglet_status file_map_open(struct file_map *map, const char *path, struct eaglet_error *err) MUST_USE;
+void file_map_close(struct file_map *map);
+
+enum eaglet_status file_read(struct eaglet_text *text, const char *path, size_t length_max, struct eaglet_error *err) MUST_USE;
+
+struct file_writer {
+  int fd;
+  char *path, *path_temporary;
+  char *pending;             /* write buffer */
+  size_t n_pending;
+  uint64_t length;           /* bytes appended so far */
+  struct eaglet_error error; /* sticky: appends after a failure do nothing; commit reports it */
+};
+enum eaglet_status file_writer_open(struct file_writer *writer, const char *path, struct eaglet_error *err) MUST_USE;
+void file_writer_append(struct file_writer *writer, const void *bytes, size_t length);
+enum eaglet_status file_writer_commit(struct file_writer *writer, struct eaglet_error *err) MUST_USE; /* closes in every case */
+void file_writer_abandon(struct file_writer *writer);
+enum eaglet_status file_write(const char *path, const void *bytes, size_t length, struct eaglet_error *err) MUST_USE; /* atomic */
+
+/* Appends one line to a log-like file (metrics.jsonl) with one write() and fsyncs it. */
+enum eaglet_status file_append_line(const char *path, const char *line, size_t length, struct eaglet_error *err) MUST_USE;
+enum eaglet_status file_truncate(const char *path, uint64_t length, struct eaglet_error *err) MUST_USE;
+
+bool file_exists(const char *path);
+bool file_is_directory(const char *path);
+int64_t file_length(const char *path); /* -1 when absent */
+enum eaglet_status file_make_directory(const char *path, struct eaglet_error *err) MUST_USE; /* with parents; exists is fine */
+enum eaglet_status file_remove(const char *path, struct eaglet_error *err) MUST_USE;         /* absent is fine */
+enum eaglet_status file_rename(const char *from, const char *to, struct eaglet_error *err) MUST_USE;
+/* Names (not paths) of the entries of a directory, sorted bytewise, without "." and "..". Free with file_list_clear. */
+struct file_list {
+  char **names;
+  size_t n, capacity;
+};
+enum eaglet_status file_list_directory(struct file_list *list, const char *path, struct eaglet_error *err) MUST_USE;
+void file_list_clear(struct file_list *list);
+uint64_t file_disk_free(const char *path); /* bytes available to us on the file system of path (or its nearest parent) */
+char *file_join(const char *directory, const char *name); /* heap */
+uint64_t file_hash(const void *bytes, size_t length, uint64_t seed); /* xxh3, for manifests */
+
+/* Lines of a text file or of standard input ("-"), streaming. The line is valid until the next call; no trailing newline.
+ * A line longer than 256 MiB fails. A UTF-8 byte-order mark at the start is skipped. */
+struct file_lines;
+enum eaglet_status file_lines_open(struct file_lines **lines, const char *path, struct eaglet_error *err) MUST_USE;
+/* *line is NULL at the end. */
+enum eaglet_status file_lines_next(struct file_lines *lines, const char **line, size_t *length, struct eaglet_error *err) MUST_USE;
+uint64_t file_lines_number(const struct file_lines *lines); /* of the line last returned, from 1 */
+void file_lines_close(struct file_lines *lines);
+
+#endif

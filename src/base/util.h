@@ -1,0 +1,24 @@
+/* util.h - small shared tools: clock, random numbers, threads, log.
+ *
+ * Random numbers are counter-based (no state to save, no order to keep): random_u64(seed, stream, counter) is a pure
+ * function, so resume and batching cannot change what is drawn.
+ */
+#ifndef EAGLET_BASE_UTIL_H
+#define EAGLET_BASE_UTIL_H
+
+#include "base/error.h"
+
+double time_now(void); /* seconds, monotonic */
+
+uint64_t random_u64(uint64_t seed, uint64_t stream, uint64_t counter);
+double random_uniform(uint64_t seed, uint64_t stream, uint64_t counter); /* [0, 1), 53 bits */
+double random_normal(uint64_t seed, uint64_t stream, uint64_t counter);  /* Box-Muller on two draws of the counter */
+void random_permutation(uint32_t *order, uint32_t n, uint64_t seed, uint64_t stream); /* Fisher-Yates */
+
+int threads_available(void);      /* cores this process may use: affinity and cgroup quota */
+void threads_set(int n_threads);  /* OpenMP team size for this process; called by the engine and the trainer at open */
+
+/* Warnings go to stderr as "eaglet: warning: ..." unless silenced with log_set_quiet (called by the cli at start-up only). */
+void log_warning(const char *format, ...) PRINTF_LIKE(1, 2);
+
+#endif

@@ -1,0 +1,48 @@
+/* tokenizer.h - text <-> token ids of one checkpoint directory; immutable after open, usable from several threads.
+ *
+ * Kinds share one interface: tiktoken ranks (tiktoken.model; Kimi) today, tokenizer.json and SentencePiece later. The split
+ * pattern, the special tokens (tokenizer_config.json added_tokens_decoder; unnamed ids of the reserved range decode to
+ * <|reserved_token_ID|>) and the merge rule are data of the kind; no remote code is ever read. Encoding is O(n log n).
+ */
+#ifndef EAGLET_TEXT_TOKENIZER_H
+#define EAGLET_TEXT_TOKENIZER_H
+
+#include "base/buffer.h"
+
+struct tokenizer;
+
+enum eaglet_status tokenizer_open(struct tokenizer **tokenizer, const char *directory, struct eaglet_error *err) MUST_USE;
+void tokenizer_close(struct tokenizer *tokenizer);
+
+struct token_list { /* growing list of ids; release with token_list_clear */
+  int32_t *ids;
+  size_t n, capacity;
+};
+void token_list_append(struct token_list *list, int32_t id);
+void token_list_clear(struct token_list *list);
+
+/* Appends the ids of text (valid UTF-8, else EAGLET_E_INPUT with the byte offset). special decides whether special-token text
+ * becomes its id or is encoded as ordinary text. */
+enum eaglet_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                                    enum eaglet_special special, struct token_list *ids, struct eaglet_error *err) MUST_USE;
+/* Encodes text in which only bytes inside [begin,end) of some span are protected: special tokens are recognised outside the
+ * protected spans only (templates' structure), text inside is ordinary. Spans are sorted, disjoint byte ranges. Protection does
+ * not split the text: pre-tokenisation and merges run across span edges exactly as tokenizer_encode would run them.
+ * offsets (may be NULL): receives the byte offset in text where each appended id begins. */
+struct text_span { size_t begin, end; };
+enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
+                                          const struct text_span *protected_spans, size_t n_spans, struct token_list *ids,
+                                          size_t **offsets, struct eaglet_error *err) MUST_USE;
+
+int32_t tokenizer_n_ids(const struct tokenizer *tokenizer);           /* ids are 0 .. n-1 */
+/* Raw bytes of a token (special tokens: their text). Valid as long as the tokenizer. ASSERTs 0 <= id < n? No: returns NULL. */
+const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id); /* by added_tokens_decoder's "special" */
+int32_t tokenizer_special_id(const struct tokenizer *tokenizer, const char *text); /* -1 when none */
+const int32_t *tokenizer_special_ids(const struct tokenizer *tokenizer, size_t *n); /* all added tokens, sorted */
+/* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json as strings ("" if none), for templates. */
+const char *tokenizer_named(const struct tokenizer *tokenizer, const char *name);
+uint64_t tokenizer_hash(const struct tokenizer *tokenizer); /* of content, for manifests and pairing */
+const char *tokenizer_kind(const struct tokenizer *tokenizer);
+
+#endif

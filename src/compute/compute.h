@@ -1,0 +1,146 @@
+/* compute.h - the op table: everything arithmetic that the model, the draft head and the trainer do.
+ *
+ * One struct compute per device. All float pointers are activations in the device's memory (F32); index arrays are in device
+ * memory too (see alloc/upload/download; on the CPU these are plain memory and memcpy). Output first. n = rows of the batch.
+ *
+ * Invariant (decision 3): a row's result of every inference op depends only on that row's inputs, bitwise: same order of
+ * additions whatever n, the thread count and the other rows are. Training ops (second table) promise only determinism for a
+ * given thread count and shape.
+ *
+ * Ops run in order on one stream; on the CPU they are synchronous, one OpenMP region per op. No op allocates.
+ * Dimension letters: n rows, H hidden, D head dimension, V vocabulary, E experts, K experts per token, I intermediate width.
+ */
+#ifndef EAGLET_COMPUTE_COMPUTE_H
+#define EAGLET_COMPUTE_COMPUTE_H
+
+#include "compute/weight.h"
+
+enum rope_style { ROPE_HALF, ROPE_INTERLEAVED }; /* pairs (i, i+d/2) or (2i, 2i+1) */
+enum router_kind { ROUTER_SIGMOID_BIAS, ROUTER_SOFTMAX_ALL, ROUTER_TOPK_SOFTMAX };
+
+/* Rotates d = 2*n_pairs leading dimensions of each head. Angles come from a table so that every rope variant is data.
+ * In place when out == x with equal strides; dimensions beyond d are not touched nor copied. */
+struct rope_params {
+  float *out;
+  const float *x;
+  int64_t out_row, out_head, x_row, x_head; /* strides in floats */
+  int32_t n_heads, n_pairs;
+  enum rope_style style;
+  const float *cos, *sin;    /* [positions_max, n_pairs] */
+  const int32_t *positions;  /* [n] */
+  bool inverse;              /* rotate by the negative angle (backward) */
+};
+
+/* Attention of n rows over paged KV. One token's entry is entry_floats wide; its page is pool + page*page_tokens*entry_floats.
+ * Head h of nh reads key  = entry[(h/group)*key_head .. +key_dim)  and  value = entry[value_offset + (h/group)*value_head .. +value_dim)
+ * with group = n_heads/n_kv_heads. MLA's latent cache is the case n_kv_heads = 1, value_offset = 0, value_dim = kv rank.
+ * Row i sees the slots 0..n_prefix[i]-1 of its sequence, then extra_slots[extra_begin[i] .. extra_begin[i+1]) (tree ancestors and
+ * itself); extra arrays may be NULL (chains). A slot s of row i lives in page page_table[table_begin[i] + s/page_tokens].
+ * window > 0: only the last `window` prefix keys are visible. Softmax in F32. */
+struct attention_params {
+  float *out;                /* [n, n_heads, value_dim] */
+  const float *q;            /* [n, n_heads, key_dim] */
+  const float *pool;
+  const int32_t *page_table; /* pages of all sequences of the batch, one after the other */
+  const int32_t *table_begin; /* [n] */
+  const int32_t *n_prefix;   /* [n] */
+  const int32_t *extra_slots, *extra_begin; /* [..], [n+1] or NULL */
+  int32_t n_heads, n_kv_heads, key_dim, value_dim;
+  int32_t key_head, value_head, value_offset, entry_floats, page_tokens;
+  int32_t window;
+  float scale;
+};
+
+/* Copies row i's entry [entry_floats] to slot slots[i] of its sequence. */
+struct kv_write_params {
+  float *pool;
+  const float *entries;      /* [n, entry_floats] */
+  const int32_t *page_table, *table_begin, *slots; /* as above; slots [n] */
+  int32_t entry_floats, page_tokens;
+};
+
+struct router_params {
+  int32_t *expert;           /* out [n, K], by descending selection score, ties by lowest id */
+  float *share;              /* out [n, K] combination weights */
+  const float *logits;       /* [n, E] */
+  const float *bias;         /* [E] F32 correction bias for selection only, or NULL */
+  int32_t n_experts, n_picked, n_groups, n_groups_picked; /* groups 1/1: none */
+  enum router_kind kind;
+  bool normalise;            /* shares divided by their sum (+1e-20) */
+  float scale;               /* routed_scaling_factor */
+};
+
+/* out[i] (+)= sum_k share[i,k] * down_e(silu(gate_e x_i) * up_e x_i), e = expert[i,k], summed in order k. A dense FFN is the case
+ * of one expert with share 1. scratch: compute.moe_scratch_floats(n, K, H, I). */
+struct moe_params {
+  float *out;                /* [n, H] */
+  const float *x;            /* [n, H] */
+  const struct weight *gate, *up, *down; /* [E] each; host arrays of structs; gate/up [I, H], down [H, I] */
+  const int32_t *expert;     /* [n, K] */
+  const float *share;        /* [n, K] */
+  int32_t n_experts, n_picked;
+  bool accumulate;
+  float *scratch;
+};
+
+struct matmul_heads_params;
+struct norm_params;
+struct gather_params;
+struct compute_training;
+
+struct compute {
+  const char *name;          /* "cpu avx512" */
+  enum eaglet_precision precision;
+  /* -- memory -- */
+  void *(*alloc)(struct compute *c, size_t bytes);  /* zeroed, 64-byte aligned, NULL when out of memory */
+  void (*free)(struct compute *c, void *block);
+  void (*upload)(struct compute *c, void *to, const void *from, size_t bytes);
+  void (*download)(struct compute *c, void *to, const void *from, size_t bytes);
+  /* -- inference ops -- */
+  void (*embed)(struct compute *c, float *out, const struct weight *table, const int32_t *ids, int32_t n); /* [n, n_in] */
+  /* out[i, o] = W[o] . x[i]; rows of x are x_row floats apart, rows of out out_row apart (0: tight). */
+  void (*matmul)(struct compute *c, float *out, const float *x, const struct weight *w, int32_t n, int64_t out_row, int64_t x_row);
+  /* Per head: out[i, h, :] = W_h x[i, h, :] (or W_h^T x), W_h = rows [h*rows_per_head + row_begin, + n_rows) of w.
+   * not transposed: x [.., n_in], out [.., n_rows]; transposed: x [.., n_rows], out [.., n_in]. */
+  void (*matmul_heads)(struct compute *c, const struct matmul_heads_params *p, int32_t n);
+  /* y = x / sqrt(mean(x^2) + eps) * w; w F32 [dim]; rows x_row/out_row apart (0: dim). */
+  void (*rms_norm)(struct compute *c, float *out, const float *x, const float *w, int32_t n, const struct norm_params *p);
+  void (*add)(struct compute *c, float *out, const float *a, const float *b, int64_t n_floats); /* out = a + b; may alias */
+  void (*add_bias)(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim);
+  void (*silu_mul)(struct compute *c, float *out, const float *gate, const float *up, int64_t n_floats); /* silu(gate)*up */
+  void (*rope)(struct compute *c, const struct rope_params *p, int32_t n);
+  void (*kv_write)(struct compute *c, const struct kv_write_params *p, int32_t n);
+  void (*attention)(struct compute *c, const struct attention_params *p, int32_t n);
+  void (*router)(struct compute *c, const struct router_params *p, int32_t n);
+  void (*moe)(struct compute *c, const struct moe_params *p, int32_t n);
+  /* out[i, :] = x[rows[i], :]; dim floats; x rows x_row apart, out rows out_row apart (0: dim). */
+  void (*gather_rows)(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, const struct gather_params *p);
+  void (*argmax)(struct compute *c, int32_t *out, const float *x, int32_t n, int32_t dim); /* ties: lowest index */
+  const struct compute_training *training; /* NULL where a device cannot train */
+};
+
+struct matmul_heads_params {
+  float *out;
+  const float *x;
+  const struct weight *w;
+  int32_t n_heads, rows_per_head, row_begin, n_rows;
+  bool transpose;
+  int64_t out_row, out_head, x_row, x_head; /* strides in floats */
+};
+struct norm_params {
+  int32_t dim;
+  float eps;
+  int64_t x_row, out_row; /* 0: dim */
+};
+struct gather_params {
+  int32_t dim;
+  int64_t x_row, out_row; /* 0: dim */
+};
+
+/* Opens the CPU backend: picks kernels for the machine (AVX-512, AVX2+FMA, scalar), sets the team size (0: all available). */
+enum eaglet_status compute_open_cpu(struct compute **c, int n_threads, enum eaglet_precision precision,
+                                    struct eaglet_error *err) MUST_USE;
+void compute_close(struct compute *c);
+int64_t compute_moe_scratch_floats(int32_t n, int32_t n_picked, int32_t hidden, int32_t intermediate);
+
+#endif

@@ -1,0 +1,68 @@
+/* model.h - a target model: features, weights bound to the checkpoint, rope tables. Immutable after open; shared by every
+ * forward. Binding is validation: each weight's name, dtype and shape are checked against the features, every tensor under the
+ * text prefix must be consumed or be on the list of known-harmless names (rotary inv_freq, MTP layers >= n_layers, ...), anything
+ * else fails by name.
+ */
+#ifndef EAGLET_MODEL_MODEL_H
+#define EAGLET_MODEL_MODEL_H
+
+#include "model/arch.h"
+
+struct attention_weights {
+  struct weight q, k, v, o;                       /* GQA; MLA without q_rank uses q */
+  struct weight q_a, q_b, kv_a, kv_b;             /* MLA */
+  const float *q_a_norm, *kv_a_norm, *q_norm, *k_norm; /* F32, device memory; NULL when absent */
+  const float *q_bias, *k_bias, *v_bias, *o_bias, *q_a_bias, *kv_a_bias;
+};
+struct ffn_weights {
+  int32_t n_experts, n_picked;                    /* dense: 1, 1 */
+  struct weight *gate, *up, *down;                /* [n_experts] */
+  struct weight router;                           /* absent when dense */
+  const float *router_bias;                       /* [E] F32 or NULL */
+  struct weight shared_gate, shared_up, shared_down; /* absent when none */
+};
+struct layer_weights {
+  const float *attention_norm, *ffn_norm;         /* [H] F32 */
+  struct attention_weights attention;
+  struct ffn_weights ffn;
+};
+
+struct rope_table {
+  float *cos, *sin;                               /* [n_positions, n_pairs], device memory */
+  int32_t n_positions, n_pairs;
+};
+/* Formulas: models.md §2.3, §3.5. The cos/sin factor of yarn is multiplied in. */
+enum eaglet_status rope_table_init(struct rope_table *table, struct compute *c, const struct rope_features *rope,
+                                   int32_t n_positions, struct eaglet_error *err) MUST_USE;
+void rope_table_release(struct rope_table *table, struct compute *c);
+
+struct model {
+  struct checkpoint checkpoint;
+  struct arch arch;                               /* features at arch.features */
+  struct compute *compute;                        /* borrowed */
+  struct weight embed, head;                      /* [V, H] */
+  const float *norm;                              /* [H] final norm */
+  struct layer_weights *layers;                   /* [n_layers] */
+  struct rope_table rope;
+  float *small;                                   /* one device blob: norms and biases as F32 */
+  uint64_t resident_bytes;                        /* weights as kept */
+  int32_t stop_ids[16], n_stop_ids;               /* union of generation_config and config eos ids (Kimi adds <|im_end|> there) */
+};
+
+struct model_params {
+  const char *path;                               /* resolved directory */
+  struct compute *compute;
+  int32_t positions_max;                          /* rope table length; 0: config's, capped at 4096 */
+};
+enum eaglet_status model_open(struct model **model, const struct model_params *params, struct eaglet_error *err) MUST_USE;
+void model_close(struct model *model);
+
+/* Default captured states (eagle3.md §0: inputs of layers 2, N/2, N-3), ascending, in decision 4's numbering; shallow models
+ * get distinct states >= 1. Returns how many (3, or fewer when n_layers < 3). */
+int32_t model_default_states(const struct features *features, int32_t states[3]);
+
+/* inspect's document: chain, features with provenance, layers, sizes per module kind and format, default states, INT4 nibble
+ * self-check. Caller owns the object. */
+json_t *model_describe(const struct model *model);
+
+#endif

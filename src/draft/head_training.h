@@ -1,0 +1,50 @@
+/* head_training.h - the head as the trainer sees it: the unrolled forward of the training-time test over slots, keeping what
+ * backward needs, and the hand-written backward. The only code (with src/train) that knows gradients. Algorithm: docs/EAGLE3.md.
+ *
+ * A micro-batch is S slots of whole conversations ("segments") one after the other. Slot t of a segment holds feature h_t, and at
+ * step k the token x_{t+1+k}, rope position t_in_segment + k, and target row of slot t+k (the target distribution over
+ * x_{t+2+k}). Only slots that still carry loss at some step >= k are computed at step k ("active rows"): exact, since later keys are
+ * diagonal. Keys and values of step 0 are computed for all slots.
+ */
+#ifndef EAGLET_DRAFT_HEAD_TRAINING_H
+#define EAGLET_DRAFT_HEAD_TRAINING_H
+
+#include "compute/training.h"
+#include "draft/head_file.h"
+
+struct head_training;
+struct head_training_params {
+  const struct head_config *config;
+  struct compute *compute;
+  int32_t slots_max, unroll_max;
+};
+enum eaglet_status head_training_create(struct head_training **training, const struct head_training_params *params, struct eaglet_error *err) MUST_USE;
+void head_training_free(struct head_training *training);
+
+struct micro_batch {
+  int32_t n_slots, n_steps;
+  const int32_t *segment_first;  /* [S] first slot of the slot's segment */
+  const int32_t *segment_length; /* [S] slots of its segment */
+  const float *features;         /* [S, n_states*H] */
+  const float *embeddings;       /* [S, H] embedding of x_{t+1} (slot t); step k reads slot t+k's row, zeros past the segment unless pad_embedding */
+  const float *pad_embedding;    /* [H] embedding used past the segment's end (the reference uses token 0), or NULL: zeros */
+  const float *target;           /* [n_target_rows, Vd] probabilities */
+  const int32_t *target_row;     /* [S] row of target for slot t's own distribution (over x_{t+2}), or -1: none / outside the draft vocabulary */
+  const uint8_t *loss_mask;      /* [S] slot t supervised at step 0; step k uses slot t+k's mask */
+  const uint8_t *compute_all;    /* NULL, or [S] forces rows to be computed even without loss (tests) */
+  float loss_scale;              /* loss_k = loss_scale * sum over slots; e.g. 1/(B*T) or 1/number of supervised slots */
+  const float *step_weight;      /* [n_steps] decay^k */
+};
+struct micro_result {
+  double step_loss[16];          /* loss_scale * sum */
+  int64_t step_slots[16], step_hits[16], step_masked[16]; /* with loss; argmax equal; mask set (out-of-vocabulary included) */
+};
+/* Forward of all steps. hidden/logits of a step can be read back with head_training_hidden for tests. */
+void head_training_forward(struct head_training *training, const float *parameters, const struct micro_batch *batch,
+                           struct micro_result *result);
+/* Adds d(total loss)/d(parameters) to gradients (same layout). Must follow forward of the same batch. */
+void head_training_backward(struct head_training *training, const float *parameters, const struct micro_batch *batch, float *gradients);
+/* Test access: pre-norm hidden z of step k, rows in active order with slots in *slots. */
+int32_t head_training_hidden(const struct head_training *training, int32_t step, const int32_t **slots, const float **hidden);
+
+#endif

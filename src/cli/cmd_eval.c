@@ -1,0 +1,78 @@
+/* cmd_eval.c - `eaglet eval`. */
+#include "cli/cli.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+
+static void print_row(const char *name, const json_t *row) {
+  printf("%-20s %7.0f %8.0f %7.3f  ", name, cli_number(row, "prompts"), cli_number(row, "output_tokens"), cli_number(row, "acceptance_length"));
+  size_t i;
+  json_t *value;
+  json_array_foreach(json_object_get(row, "per_position"), i, value) printf(" %.2f", json_number_value(value));
+  putchar('\n');
+}
+
+static void print_eval(const json_t *document) {
+  printf("%-20s %7s %8s %7s   %s\n", "source", "prompts", "tokens", "accept", "acceptance by position");
+  const char *name;
+  json_t *row;
+  json_object_foreach(json_object_get(document, "sources"), name, row) print_row(name, row);
+  print_row("overall", json_object_get(document, "overall"));
+  if (json_object_get(document, "speedup")) {
+    printf("plain %.0f tok/s, with head %.0f tok/s: %.2fx; greedy output %s\n", cli_number(document, "plain_tok_s"), cli_number(document, "draft_tok_s"),
+           cli_number(document, "speedup"), json_is_true(json_object_get(document, "identical")) ? "identical" : "NOT identical");
+  }
+}
+
+static enum eaglet_status write_page(const char *path, const struct eaglet_text *json, struct eaglet_error *err) {
+  const struct eaglet_report_params params = {.title = "eaglet eval", .eval_json = json->data};
+  struct eaglet_text html = {0};
+  TRY(eaglet_report_html(&params, &html, err));
+  enum eaglet_status status = file_write(path, html.data, html.length, err);
+  eaglet_text_clear(&html);
+  return status;
+}
+
+int cmd_eval(struct cli *cli, int argc, char **argv) {
+  struct option_list prompts = {0};
+  const char *html = NULL;
+  struct eaglet_eval_params params = {.hub_cache = cli->env.hub_cache};
+  const struct option own[] = {
+      {.kind = OPTION_STRING, .name = "draft", .value = &params.draft, .argument = "DIR", .help = "the head", .required = true},
+      {.kind = OPTION_LIST, .name = "prompts", .value = &prompts, .argument = "FILE...", .help = "JSONL, one conversation a row, optional source", .required = true},
+      {.kind = OPTION_INT, .name = "max-tokens", .value = &params.tokens_max, .argument = "N", .help = "tokens per prompt (default 96)", .min = 1, .max = 1 << 20},
+      {.kind = OPTION_INT, .name = "max-prompts", .value = &params.prompts_max, .argument = "N", .help = "prompts per source (default all)", .min = 1, .max = 1e9},
+      {.kind = OPTION_INT, .name = "draft-len", .value = &params.draft_len, .argument = "N", .help = "drafted tokens per round (default 7)", .min = 1, .max = 15},
+      {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "0: greedy (default)", .min = 0, .max = 10},
+      {.kind = OPTION_UINT64, .name = "seed", .value = &params.seed, .argument = "S", .help = "of sampling"},
+      {.kind = OPTION_INT, .name = "concurrency", .value = &params.concurrency, .argument = "N", .help = "sequences at once (default 1)", .min = 1, .max = 4096},
+      {.kind = OPTION_FLAG, .name = "no-plain", .value = &params.no_plain, .help = "skip the run without the head (no speed, no identity)"},
+      {.kind = OPTION_STRING, .name = "html", .value = &html, .argument = "FILE", .help = "also write a page with tables and plots"},
+      OPTION_END,
+  };
+  const struct option *tables[] = {own, cli->common, NULL};
+  const struct options_spec spec = {
+      .command = "eval", .usage = "MODEL --draft DIR --prompts FILE... [--json] [--html FILE]", .summary = "acceptance, identity and speed",
+      .description = "Acceptance length = tokens per verification round, the bonus token included, pooled over rounds; acceptance by position i =\n"
+                     "accepted at i / drafted at i. Speed with and without the head is measured in one run, prompt by prompt in turn.\n"
+                     "Exit code 6 when greedy output differs with and without the head.\n",
+      .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
+  struct options_result result = {0};
+  int code = cli_parse(cli, &spec, argc, argv, &result);
+  if (code == CLI_GO) {
+    params.model = result.positional[0];
+    params.prompts = prompts.values;
+    params.n_prompts = prompts.n;
+    params.precision = cli_precision(cli);
+    params.threads = cli->threads;
+    params.progress = progress_callbacks(&cli->progress);
+    struct eaglet_text json = {0};
+    struct eaglet_error err = {0};
+    enum eaglet_status status = eaglet_eval(&params, &json, &err);
+    if (status == EAGLET_OK && html) status = write_page(html, &json, &err);
+    code = cli_finish_json(cli, status, &err, &json, print_eval);
+  }
+  options_list_clear(&prompts);
+  return code;
+}

@@ -1,0 +1,66 @@
+/* cmd_prepare.c - `eaglet prepare`. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void print_sources(const json_t *document) {
+  const char *name;
+  json_t *source;
+  json_object_foreach(json_object_get(document, "sources"), name, source) {
+    printf("  %-20s %8.0f rows %10.0f tokens %10.0f trained\n", name, cli_number(source, "rows"), cli_number(source, "tokens"),
+           cli_number(source, "trained_tokens"));
+  }
+}
+
+static void print_prepared(const json_t *document) {
+  printf("%.0f rows read, %.0f kept, %.0f tokens, %.0f trained (%.1f %%)\n", cli_number(document, "rows_read"), cli_number(document, "rows_kept"),
+         cli_number(document, "tokens"), cli_number(document, "trained_tokens"), 100 * cli_number(document, "trained_share"));
+  print_sources(document);
+  const char *reason;
+  json_t *count;
+  json_object_foreach(json_object_get(document, "dropped"), reason, count) {
+    if (json_integer_value(count) > 0) printf("  dropped %lld: %s\n", (long long)json_integer_value(count), reason);
+  }
+}
+
+int cmd_prepare(struct cli *cli, int argc, char **argv) {
+  struct option_list data = {0};
+  struct eaglet_prepare_params params = {.hub_cache = cli->env.hub_cache};
+  const struct option own[] = {
+      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE...", .help = "JSONL with ShareGPT `conversations` or OpenAI `messages` rows", .required = true},
+      {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "where the shards go", .required = true},
+      {.kind = OPTION_INT, .name = "max-len", .value = &params.tokens_max, .argument = "N", .help = "tokens kept of a row (default 2048)", .min = 8, .max = 1 << 20},
+      {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05)", .min = 0, .max = 0.5},
+      {.kind = OPTION_FLAG, .name = "last-turn", .value = &params.last_turn_only, .help = "train only the last assistant turn"},
+      {.kind = OPTION_FLAG, .name = "allow-special-in-content", .value = &params.special_in_content, .help = "special-token text inside messages becomes special tokens"},
+      {.kind = OPTION_FLAG, .name = "regenerate", .value = &params.regenerate, .help = "replace each assistant turn by the target's own answer (on-policy data)"},
+      {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "of the regeneration (default 0: greedy)", .min = 0, .max = 10},
+      {.kind = OPTION_INT, .name = "max-tokens", .value = &params.reply_tokens_max, .argument = "N", .help = "tokens of a regenerated reply (default 256)", .min = 1, .max = 1 << 20},
+      {.kind = OPTION_INT, .name = "concurrency", .value = &params.concurrency, .argument = "N", .help = "sequences regenerated at once (default 16)", .min = 1, .max = 4096},
+      {.kind = OPTION_UINT64, .name = "seed", .value = &params.seed, .argument = "S", .help = "of sampling and of the validation split (default 0)"},
+      OPTION_END,
+  };
+  const struct option *tables[] = {own, cli->common, NULL};
+  const struct options_spec spec = {
+      .command = "prepare", .usage = "MODEL --data FILE... --out DIR [--regenerate]", .summary = "conversations to token shards",
+      .description = "Renders every conversation with the target's own template and marks exactly the reply tokens (end-of-turn included).\n"
+                     "Rows without anything to learn are dropped by a named rule and counted. --regenerate resumes after an interruption.\n"
+                     "\n  eaglet prepare models/nano-kimi --data samples/dialogue.jsonl --regenerate --out run/data\n",
+      .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
+  struct options_result result = {0};
+  int code = cli_parse(cli, &spec, argc, argv, &result);
+  if (code == CLI_GO) {
+    params.model = result.positional[0];
+    params.data = data.values;
+    params.n_data = data.n;
+    params.threads = cli->threads;
+    params.progress = progress_callbacks(&cli->progress);
+    struct eaglet_text report = {0};
+    struct eaglet_error err = {0};
+    enum eaglet_status status = eaglet_prepare(&params, &report, &err);
+    code = cli_finish_json(cli, status, &err, &report, print_prepared);
+  }
+  options_list_clear(&data);
+  return code;
+}

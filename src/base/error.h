@@ -18,7 +18,8 @@
 /* Fills *err (truncating) and returns status, so that `return error_set(...)` is the whole failure path. */
 enum eaglet_status error_set(struct eaglet_error *err, enum eaglet_status status, const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* Puts "prefix: " before the message already in *err, for context that only the caller knows (file name, row). */
+/* Puts "prefix: " before the message already in *err, for context that only the caller knows (file name, row). Returns the status
+ * in *err; with a NULL err that is unknown (EAGLET_E_INTERNAL), so keep the status you have and return that. */
 enum eaglet_status error_prefix(struct eaglet_error *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
 _Noreturn void assert_failed(const char *file, int line, const char *expression);

@@ -18,7 +18,7 @@ void random_permutation(uint32_t *order, uint32_t n, uint64_t seed, uint64_t str
 int threads_available(void);      /* cores this process may use: affinity and cgroup quota */
 void threads_set(int n_threads);  /* OpenMP team size for this process; called by the engine and the trainer at open */
 
-/* Warnings go to stderr as "eaglet: warning: ..." unless silenced with log_set_quiet (called by the cli at start-up only). */
+/* Warnings go to stderr as "eaglet: warning: ...". */
 void log_warning(const char *format, ...) PRINTF_LIKE(1, 2);
 
 #endif

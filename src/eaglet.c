@@ -1,0 +1,343 @@
+/* eaglet.c - the public API: translation only. Names become directories here (hub lookup), public handles are thin structs around
+ * the modules' own, and nothing is decided. */
+#include "eaglet.h"
+
+#include "base/buffer.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/util.h"
+#include "checkpoint/checkpoint.h"
+#include "data/dataset.h"
+#include "draft/check_pair.h"
+#include "engine/engine.h"
+#include "engine/inspect.h"
+#include "engine/verify.h"
+#include "text/detokenizer.h"
+#include "text/template.h"
+#include "train/evaluate.h"
+#include "train/extract.h"
+#include "train/prepare.h"
+#include "train/report.h"
+#include "train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void eaglet_text_clear(struct eaglet_text *text) {
+  free(text->data);
+  *text = (struct eaglet_text){0};
+}
+
+/* ---- engine and sequences: the handles are the modules' structs ---- */
+
+static struct engine *inner(struct eaglet_engine *engine) { return (struct engine *)engine; }
+static const struct sequence *inner_sequence(const struct eaglet_sequence *sequence) { return (const struct sequence *)sequence; }
+
+/* Resolves a model and an optional head; both strings are owned by the caller. */
+static enum eaglet_status resolve_pair(char **model, char **draft, const char *const names[2], const char *hub_cache,
+                                       struct eaglet_error *err) {
+  *model = *draft = NULL;
+  if (!names[0]) FAIL(err, EAGLET_E_USAGE, "no model given");
+  TRY(checkpoint_resolve(model, names[0], hub_cache, err));
+  if (names[1]) {
+    enum eaglet_status status = checkpoint_resolve(draft, names[1], hub_cache, err);
+    if (status != EAGLET_OK) {
+      free(*model);
+      *model = NULL;
+      return status;
+    }
+  }
+  return EAGLET_OK;
+}
+
+enum eaglet_status eaglet_engine_open(struct eaglet_engine **engine, const struct eaglet_engine_params *params,
+                                      struct eaglet_error *err) {
+  char *model, *draft;
+  *engine = NULL;
+  if (params->device && strcmp(params->device, "cpu") != 0) {
+    FAIL(err, EAGLET_E_USAGE, "device '%s': this build computes on cpu only", params->device);
+  }
+  TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
+  struct eaglet_engine_params resolved = *params;
+  resolved.model = model;
+  resolved.draft = draft;
+  struct engine *opened = NULL;
+  enum eaglet_status status = engine_open(&opened, &resolved, err);
+  *engine = (struct eaglet_engine *)opened;
+  free(model);
+  free(draft);
+  return status;
+}
+
+void eaglet_engine_close(struct eaglet_engine *engine) { engine_close(inner(engine)); }
+
+enum eaglet_status eaglet_sequence_create(struct eaglet_sequence **sequence, struct eaglet_engine *engine,
+                                          const struct eaglet_sequence_params *params, struct eaglet_error *err) {
+  struct sequence *created = NULL;
+  enum eaglet_status status = sequence_create(&created, inner(engine), params, err);
+  *sequence = (struct eaglet_sequence *)created;
+  return status;
+}
+
+void eaglet_sequence_free(struct eaglet_sequence *sequence) { sequence_free((struct sequence *)sequence); }
+enum eaglet_stop eaglet_sequence_stop(const struct eaglet_sequence *sequence) { return sequence_stop(inner_sequence(sequence)); }
+void eaglet_sequence_cancel(struct eaglet_sequence *sequence) { sequence_cancel((struct sequence *)sequence); }
+int32_t eaglet_sequence_output(const struct eaglet_sequence *sequence, const int32_t **tokens) {
+  return sequence_output(inner_sequence(sequence), tokens);
+}
+const struct eaglet_sequence_stats *eaglet_sequence_stats(const struct eaglet_sequence *sequence) {
+  return sequence_stats(inner_sequence(sequence));
+}
+bool eaglet_sequence_was_drafted(const struct eaglet_sequence *sequence, int32_t i) {
+  return sequence_was_drafted(inner_sequence(sequence), i);
+}
+enum eaglet_status eaglet_step(struct eaglet_engine *engine, int32_t *n_live, struct eaglet_error *err) {
+  return engine_step(inner(engine), n_live, err);
+}
+
+/* ---- text ---- */
+
+struct eaglet_tokenizer {
+  struct tokenizer *tokenizer;
+  struct chat_template *chat; /* NULL when the checkpoint has none; chat_error says why */
+  struct eaglet_error chat_error;
+};
+
+enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, const char *model, const char *hub_cache,
+                                         struct eaglet_error *err) {
+  char *directory = NULL;
+  *tokenizer = NULL;
+  TRY(checkpoint_resolve(&directory, model, hub_cache, err));
+  struct eaglet_tokenizer *opened = memory_alloc(sizeof *opened);
+  enum eaglet_status status = tokenizer_open(&opened->tokenizer, directory, err);
+  if (status == EAGLET_OK && chat_template_open(&opened->chat, directory, opened->tokenizer, &opened->chat_error) != EAGLET_OK) {
+    opened->chat = NULL; /* base models have none: told when a render is asked for */
+  }
+  free(directory);
+  if (status != EAGLET_OK) {
+    eaglet_tokenizer_close(opened);
+    opened = NULL;
+  }
+  *tokenizer = opened;
+  return status;
+}
+
+void eaglet_tokenizer_close(struct eaglet_tokenizer *tokenizer) {
+  if (!tokenizer) return;
+  chat_template_close(tokenizer->chat);
+  tokenizer_close(tokenizer->tokenizer);
+  free(tokenizer);
+}
+
+enum eaglet_status eaglet_tokenize(const struct eaglet_tokenizer *tokenizer, const char *text, size_t length,
+                                   enum eaglet_special special, int32_t **ids, size_t *n_ids, struct eaglet_error *err) {
+  struct token_list list = {0};
+  enum eaglet_status status = tokenizer_encode(tokenizer->tokenizer, text, length, special, &list, err);
+  *ids = NULL;
+  *n_ids = 0;
+  if (status != EAGLET_OK) {
+    token_list_clear(&list);
+    return status;
+  }
+  *ids = list.ids;
+  *n_ids = list.n;
+  return EAGLET_OK;
+}
+
+enum eaglet_status eaglet_detokenize(const struct eaglet_tokenizer *tokenizer, const int32_t *ids, size_t n_ids,
+                                     struct eaglet_text *text, struct eaglet_error *err) {
+  struct detokenizer stream;
+  struct buffer out;
+  buffer_init(&out);
+  detokenizer_init(&stream, tokenizer->tokenizer);
+  for (size_t i = 0; i < n_ids; i++) {
+    size_t length;
+    if (!tokenizer_bytes(tokenizer->tokenizer, ids[i], &length)) {
+      buffer_clear(&out);
+      FAIL(err, EAGLET_E_INPUT, "token id %d at %zu: the vocabulary has %d ids", ids[i], i, tokenizer_n_ids(tokenizer->tokenizer));
+    }
+    detokenizer_push(&stream, ids[i], &out);
+  }
+  detokenizer_finish(&stream, &out);
+  *text = buffer_detach(&out);
+  return EAGLET_OK;
+}
+
+struct eaglet_detokenizer {
+  struct detokenizer stream;
+  struct buffer out;
+};
+
+struct eaglet_detokenizer *eaglet_detokenizer_create(const struct eaglet_tokenizer *tokenizer) {
+  struct eaglet_detokenizer *detokenizer = memory_alloc(sizeof *detokenizer);
+  detokenizer_init(&detokenizer->stream, tokenizer->tokenizer);
+  buffer_init(&detokenizer->out);
+  return detokenizer;
+}
+
+void eaglet_detokenizer_free(struct eaglet_detokenizer *detokenizer) {
+  if (!detokenizer) return;
+  buffer_clear(&detokenizer->out);
+  free(detokenizer);
+}
+
+static const char *streamed(const struct eaglet_detokenizer *detokenizer) {
+  return detokenizer->out.data ? detokenizer->out.data : "";
+}
+
+const char *eaglet_detokenizer_push(struct eaglet_detokenizer *detokenizer, int32_t id) {
+  buffer_reset(&detokenizer->out);
+  detokenizer_push(&detokenizer->stream, id, &detokenizer->out);
+  return streamed(detokenizer);
+}
+
+const char *eaglet_detokenizer_finish(struct eaglet_detokenizer *detokenizer) {
+  buffer_reset(&detokenizer->out);
+  detokenizer_finish(&detokenizer->stream, &detokenizer->out);
+  return streamed(detokenizer);
+}
+
+enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer, const struct eaglet_render_params *params,
+                                 struct eaglet_rendered *rendered, struct eaglet_error *err) {
+  *rendered = (struct eaglet_rendered){0};
+  if (!tokenizer->chat) FAIL(err, EAGLET_E_INPUT, "%s", tokenizer->chat_error.message);
+  json_t *row = NULL;
+  struct conversation conversation = {0};
+  struct chat_tokens tokens = {0};
+  TRY(json_parse(&row, params->messages_json, params->length, "messages", err));
+  enum eaglet_status status = conversation_normalise(&conversation, row, err);
+  if (status == EAGLET_OK) {
+    const struct chat_tokenize_params chat = {
+        .chat = {.messages = conversation.messages, .tools = json_object_get(row, "tools"), .add_generation_prompt = params->add_generation_prompt},
+        .special_in_content = params->special_in_content};
+    status = chat_template_tokenize(tokenizer->chat, &chat, &tokens, err);
+  }
+  conversation_clear(&conversation);
+  json_decref(row);
+  if (status != EAGLET_OK) return status;
+  *rendered = (struct eaglet_rendered){.text = tokens.text, .ids = tokens.ids, .mask = tokens.mask, .n_ids = tokens.n};
+  return EAGLET_OK;
+}
+
+void eaglet_rendered_clear(struct eaglet_rendered *rendered) {
+  eaglet_text_clear(&rendered->text);
+  free(rendered->ids);
+  free(rendered->mask);
+  *rendered = (struct eaglet_rendered){0};
+}
+
+/* ---- questions ---- */
+
+static void inspect_text(json_t *document, const char *model, const char *hub_cache) {
+  struct eaglet_tokenizer *tokenizer = NULL;
+  struct eaglet_error err = {0};
+  json_t *about = json_object();
+  if (eaglet_tokenizer_open(&tokenizer, model, hub_cache, &err) == EAGLET_OK) {
+    json_object_set_new(about, "kind", json_string(tokenizer_kind(tokenizer->tokenizer)));
+    json_object_set_new(about, "ids", json_integer(tokenizer_n_ids(tokenizer->tokenizer)));
+    json_object_set_new(about, "template", json_boolean(tokenizer->chat != NULL));
+    if (!tokenizer->chat) json_object_set_new(about, "template_note", json_string(tokenizer->chat_error.message));
+  } else {
+    json_object_set_new(about, "kind", json_null());
+    json_object_set_new(about, "note", json_string(err.message));
+  }
+  json_object_set_new(document, "tokenizer", about);
+  eaglet_tokenizer_close(tokenizer);
+}
+
+static enum eaglet_status pair_report(json_t **report, const char *model, const char *draft, int32_t threads, struct eaglet_error *err) {
+  struct compute *compute = NULL;
+  struct model *target = NULL;
+  *report = NULL;
+  TRY(compute_open_cpu(&compute, threads, EAGLET_PRECISION_EXACT, err));
+  const struct model_params params = {.path = model, .compute = compute};
+  enum eaglet_status status = model_open(&target, &params, err);
+  if (status == EAGLET_OK) status = check_pair_run(report, target, draft, err);
+  model_close(target);
+  compute_close(compute);
+  return status;
+}
+
+enum eaglet_status eaglet_inspect(const struct eaglet_inspect_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  char *model, *draft;
+  json_t *document = NULL, *pairing = NULL;
+  *json = (struct eaglet_text){0};
+  TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
+  enum eaglet_status status = inspect_json(&document, model, err);
+  if (status == EAGLET_OK) inspect_text(document, params->model, params->hub_cache);
+  if (status == EAGLET_OK && draft) {
+    status = pair_report(&pairing, model, draft, 0, err);
+    if (pairing) json_object_set_new(document, "pairing", pairing);
+  }
+  if (document) *json = json_dump(document, 2);
+  json_decref(document);
+  free(model);
+  free(draft);
+  return status;
+}
+
+enum eaglet_status eaglet_verify(const struct eaglet_verify_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  char *model, *draft;
+  *json = (struct eaglet_text){0};
+  TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, NULL}, params->hub_cache, err));
+  struct eaglet_verify_params resolved = *params;
+  resolved.model = model;
+  enum eaglet_status status = verify_run(&resolved, json, err);
+  free(model);
+  return status;
+}
+
+enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  char *model, *draft;
+  json_t *report = NULL;
+  *json = (struct eaglet_text){0};
+  if (!params->draft) FAIL(err, EAGLET_E_USAGE, "no draft given");
+  TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
+  enum eaglet_status status = pair_report(&report, model, draft, params->threads, err);
+  if (report) *json = json_dump(report, 2);
+  json_decref(report);
+  free(model);
+  free(draft);
+  return status;
+}
+
+/* ---- pipeline ---- */
+
+#define PIPELINE(name, params_type, run)                                                                                        \
+  enum eaglet_status name(const struct params_type *params, struct eaglet_text *report, struct eaglet_error *err) {            \
+    char *model, *draft;                                                                                                        \
+    *report = (struct eaglet_text){0};                                                                                          \
+    TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, NULL}, params->hub_cache, err));                     \
+    struct params_type resolved = *params;                                                                                      \
+    resolved.model = model;                                                                                                     \
+    enum eaglet_status status = run(&resolved, report, err);                                                                    \
+    free(model);                                                                                                                \
+    return status;                                                                                                              \
+  }
+
+PIPELINE(eaglet_prepare, eaglet_prepare_params, prepare_run)
+PIPELINE(eaglet_extract, eaglet_extract_params, extract_run)
+PIPELINE(eaglet_train, eaglet_train_params, train_run)
+
+enum eaglet_status eaglet_vocab(const struct eaglet_vocab_params *params, struct eaglet_text *report, struct eaglet_error *err) {
+  *report = (struct eaglet_text){0};
+  return vocab_run(params, report, err);
+}
+
+enum eaglet_status eaglet_eval(const struct eaglet_eval_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  char *model, *draft;
+  *json = (struct eaglet_text){0};
+  TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
+  struct eaglet_eval_params resolved = *params;
+  resolved.model = model;
+  resolved.draft = draft;
+  enum eaglet_status status = evaluate_run(&resolved, json, err);
+  free(model);
+  free(draft);
+  return status;
+}
+
+enum eaglet_status eaglet_report_html(const struct eaglet_report_params *params, struct eaglet_text *html, struct eaglet_error *err) {
+  *html = (struct eaglet_text){0};
+  return report_html(params, html, err);
+}

@@ -41,9 +41,13 @@ struct options_result {
   const char *positional[16];
   int n_positional;
   bool help; /* --help was asked for: print options_help and exit 0 */
+  char **owned; /* [n_owned] values read from a --config file; strings and lists point into them */
+  size_t n_owned, owned_capacity;
 };
 enum eaglet_status options_parse(const struct options_spec *spec, int argc, char **argv, struct options_result *result,
                                  struct eaglet_error *err) MUST_USE;
+/* Frees what a config file brought: its strings die here. Not needed when the process is about to end. */
+void options_release(struct options_result *result);
 struct eaglet_text options_help(const struct options_spec *spec);
 struct eaglet_text options_resolved_ini(const struct options_spec *spec); /* every option with its value, for run.ini */
 struct eaglet_text options_completion_bash(const struct options_spec *const *specs, size_t n);

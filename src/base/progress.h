@@ -11,6 +11,7 @@ struct progress {
   double started, printed;
   char stage[64];
   uint64_t done_first;
+  bool complete; /* the stage has told its end */
 };
 void progress_init(struct progress *progress, bool quiet, bool color);
 struct eaglet_progress progress_callbacks(struct progress *progress);

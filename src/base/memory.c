@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define BLOCK_ALIGN ((size_t)64)
+#define TRY_BYTES_MAX ((size_t)1 << 47) /* no machine has more address space to give; also keeps sums from wrapping */
 
 static _Noreturn void out_of_memory(size_t bytes) {
   fprintf(stderr, "eaglet: out of memory (%zu bytes)\n", bytes);
@@ -50,7 +51,7 @@ char *memory_format(const char *format, ...) {
 /* calloc with room to align, rather than aligned_alloc and memset: the pages of a large block stay untouched (and zero) until
  * they are used, so a generously planned pool costs no resident memory. The word before the block remembers what to free. */
 void *memory_try(size_t bytes) {
-  if (bytes > SIZE_MAX - 2 * BLOCK_ALIGN) return NULL;
+  if (bytes > TRY_BYTES_MAX) return NULL;
   char *raw = calloc(1, bytes + 2 * BLOCK_ALIGN);
   if (!raw) return NULL;
   size_t skip = BLOCK_ALIGN + (BLOCK_ALIGN - (uintptr_t)raw % BLOCK_ALIGN) % BLOCK_ALIGN;

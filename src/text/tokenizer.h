@@ -28,7 +28,7 @@ enum eaglet_status tokenizer_encode(const struct tokenizer *tokenizer, const cha
 /* Encodes text in which only bytes inside [begin,end) of some span are protected: special tokens are recognised outside the
  * protected spans only (templates' structure), text inside is ordinary. Spans are sorted, disjoint byte ranges. Protection does
  * not split the text: pre-tokenisation and merges run across span edges exactly as tokenizer_encode would run them.
- * offsets (may be NULL): receives the byte offset in text where each appended id begins. */
+ * offsets (may be NULL): receives the byte offset in text where each appended id begins; freed by the caller with free(). */
 struct text_span { size_t begin, end; };
 enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
                                           const struct text_span *protected_spans, size_t n_spans, struct token_list *ids,
@@ -40,6 +40,7 @@ const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id); /* by added_tokens_decoder's "special" */
 int32_t tokenizer_special_id(const struct tokenizer *tokenizer, const char *text); /* -1 when none */
 const int32_t *tokenizer_special_ids(const struct tokenizer *tokenizer, size_t *n); /* all added tokens, sorted */
+bool tokenizer_has_special(const struct tokenizer *tokenizer, const char *text, size_t length); /* any added token's text */
 /* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json as strings ("" if none), for templates. */
 const char *tokenizer_named(const struct tokenizer *tokenizer, const char *name);
 uint64_t tokenizer_hash(const struct tokenizer *tokenizer); /* of content, for manifests and pairing */

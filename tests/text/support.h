@@ -1,0 +1,78 @@
+/* support.h - shared by the tests of src/text: paths of data, temporary directories, JSON that may hold NUL. */
+#ifndef EAGLET_TESTS_TEXT_SUPPORT_H
+#define EAGLET_TESTS_TEXT_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+
+static inline char *shared_path(const char *name) { /* heap, NULL (and a skip line) when absent */
+  const char *root = getenv("EAGLET_TEST_SHARED");
+  char *path = root ? file_join(root, name) : NULL;
+  if (path && file_exists(path)) return path;
+  printf("skip: %s is not there\n", name);
+  free(path);
+  return NULL;
+}
+
+static inline char *model_path(const char *name) {
+  const char *root = getenv("EAGLET_TEST_ROOT");
+  char *path = root ? memory_format("%s/models/%s", root, name) : NULL;
+  if (path && file_is_directory(path)) return path;
+  printf("skip: models/%s is not there\n", name);
+  free(path);
+  return NULL;
+}
+
+static inline char *temporary_directory(void) {
+  char *path = memory_format("%s/eaglet-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+  assert_non_null(mkdtemp(path));
+  return path;
+}
+
+static inline void temporary_remove(char *directory) {
+  struct file_list list = {0};
+  assert_int_equal(file_list_directory(&list, directory, NULL), EAGLET_OK);
+  for (size_t i = 0; i < list.n; i++) {
+    char *path = file_join(directory, list.names[i]);
+    unlink(path);
+    free(path);
+  }
+  file_list_clear(&list);
+  rmdir(directory);
+  free(directory);
+}
+
+static inline void write_file(const char *directory, const char *name, const char *text) {
+  char *path = file_join(directory, name);
+  struct eaglet_error err;
+  if (file_write(path, text, strlen(text), &err) != EAGLET_OK) fail_msg("%s", err.message);
+  free(path);
+}
+
+/* Golden texts hold NUL characters, which base/json refuses. Returns NULL at the end of the lines. */
+static inline json_t *next_row(struct file_lines *lines) {
+  const char *line;
+  size_t length;
+  assert_int_equal(file_lines_next(lines, &line, &length, NULL), EAGLET_OK);
+  if (!line) return NULL;
+  json_t *row = json_loadb(line, length, JSON_ALLOW_NUL, NULL);
+  assert_non_null(row);
+  return row;
+}
+
+#define ASSERT_OK(expression)                                                         \
+  do {                                                                                \
+    struct eaglet_error err_ = {0}, *err = &err_;                                     \
+    if ((expression) != EAGLET_OK) fail_msg("%s: %s", #expression, err->message);     \
+  } while (0)
+
+#endif

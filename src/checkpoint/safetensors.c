@@ -59,7 +59,7 @@ static enum eaglet_status parse_tensor(struct tensor_entry *tensor, const json_t
   const char *dtype = json_string_value(json_object_get(object, "dtype"));
   tensor->dtype = dtype ? dtype_from_name(dtype) : DTYPE_NONE;
   if (tensor->dtype == DTYPE_NONE) FAIL(err, EAGLET_E_INPUT, "%s: %s: unknown dtype '%s'", tensor->path, tensor->name, dtype ? dtype : "(none)");
-  uint64_t n_elements, n_bits;
+  uint64_t n_elements = 0, n_bits;
   TRY(parse_shape(tensor, json_object_get(object, "shape"), &n_elements, err));
   if (__builtin_mul_overflow(n_elements, (uint64_t)dtype_bits(tensor->dtype), &n_bits) || n_bits % 8 != 0) {
     FAIL(err, EAGLET_E_INPUT, "%s: %s: %s elements do not fill whole bytes", tensor->path, tensor->name, dtype);

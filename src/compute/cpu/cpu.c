@@ -1,0 +1,100 @@
+/* cpu.c - the CPU backend: picks kernels for the machine, owns per-thread scratch, fills the op tables. Does no arithmetic itself.
+ * Precision: fast and exact use the same arithmetic here (F32 activations); a faster one joins when a measurement pays for it. */
+#include "compute/cpu/cpu.h"
+
+#include "base/memory.h"
+#include "base/util.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Below this many multiply-adds per extra thread a parallel region costs more than it saves. */
+#define MULTIPLY_ADDS_PER_THREAD 400e3
+
+#ifdef CPU_TRAINING
+static const struct compute_training training_table = {
+    .gemm = cpu_gemm,
+    .rms_norm_backward = cpu_rms_norm_backward,
+    .silu_mul_backward = cpu_silu_mul_backward,
+    .ttt_attention = cpu_ttt_attention,
+    .ttt_attention_backward = cpu_ttt_attention_backward,
+    .softmax = cpu_softmax,
+    .distill = cpu_distill,
+    .scatter_add_rows = cpu_scatter_add_rows,
+    .sum_squares = cpu_sum_squares,
+    .adamw = cpu_adamw,
+};
+#endif
+
+static void *cpu_alloc(struct compute *c, size_t bytes) {
+  (void)c;
+  return memory_try(bytes);
+}
+static void cpu_free(struct compute *c, void *block) {
+  (void)c;
+  memory_try_free(block);
+}
+static void cpu_copy(struct compute *c, void *to, const void *from, size_t bytes) {
+  (void)c;
+  memcpy(to, from, bytes);
+}
+
+static const struct compute inference_table = {
+    .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .embed = cpu_embed, .matmul = cpu_matmul,
+    .matmul_heads = cpu_matmul_heads, .rms_norm = cpu_rms_norm, .add = cpu_add, .add_bias = cpu_add_bias, .silu_mul = cpu_silu_mul,
+    .rope = cpu_rope, .kv_write = cpu_kv_write, .attention = cpu_attention, .router = cpu_router, .moe = cpu_moe,
+    .gather_rows = cpu_gather_rows, .argmax = cpu_argmax,
+#ifdef CPU_TRAINING
+    .training = &training_table,
+#endif
+};
+
+static const struct kernels *kernels_for(const char *isa) {
+  bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512dq");
+  if (!isa) return has_avx512 ? &kernels_avx512 : has_avx2 ? &kernels_avx2 : &kernels_scalar;
+  if (strcmp(isa, "scalar") == 0) return &kernels_scalar;
+  if (strcmp(isa, "avx2") == 0 && has_avx2) return &kernels_avx2;
+  if (strcmp(isa, "avx512") == 0 && has_avx512) return &kernels_avx512;
+  return NULL;
+}
+
+enum eaglet_status cpu_open(struct compute **compute, const struct cpu_open_params *params, struct eaglet_error *err) {
+  *compute = NULL;
+  const struct kernels *kernels = kernels_for(params->isa);
+  if (!kernels) FAIL(err, EAGLET_E_USAGE, "instruction set '%s': this machine does not have it", params->isa);
+  struct cpu_compute *c = memory_alloc(sizeof *c);
+  c->base = inference_table;
+  c->kernels = kernels;
+  c->n_threads = params->n_threads > 0 ? params->n_threads : threads_available();
+  c->base.precision = params->precision;
+  c->tiles = memory_try((size_t)c->n_threads * KERNEL_OUTPUTS * KERNEL_IN_MAX * sizeof(float));
+  if (!c->tiles) {
+    free(c);
+    FAIL(err, EAGLET_E_RESOURCE, "no memory for the scratch of %d threads", params->n_threads);
+  }
+  snprintf(c->name, sizeof c->name, "cpu %s", kernels->name);
+  c->base.name = c->name;
+  threads_set(c->n_threads);
+  *compute = &c->base;
+  return EAGLET_OK;
+}
+
+enum eaglet_status compute_open_cpu(struct compute **c, int n_threads, enum eaglet_precision precision, struct eaglet_error *err) {
+  const struct cpu_open_params params = {.n_threads = n_threads, .precision = precision};
+  return cpu_open(c, &params, err);
+}
+
+void compute_close(struct compute *compute) {
+  if (!compute) return;
+  struct cpu_compute *c = cpu_of(compute);
+  memory_try_free(c->tiles);
+  free(c);
+}
+
+int cpu_team(const struct cpu_compute *c, double multiply_adds) {
+  double worth = multiply_adds / MULTIPLY_ADDS_PER_THREAD;
+  return worth < 2 ? 1 : worth > c->n_threads ? c->n_threads : (int)worth;
+}

@@ -1,0 +1,190 @@
+/* moe.c - the router and the experts' FFN. Rows are grouped by expert so that a touched expert is read once per call; each row's result is
+ * summed in the order of its own picks, so grouping cannot change a bit. */
+#include "compute/cpu/cpu.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#define EXPERTS_MAX 1024
+#define SHARE_ROWS 4 /* outputs are split in multiples of the kernels' block */
+
+/* ---- router ---- */
+
+static void row_softmax(float *p, int32_t n) {
+  float max = p[0], sum = 0;
+  for (int32_t e = 1; e < n; e++) max = p[e] > max ? p[e] : max;
+  for (int32_t e = 0; e < n; e++) sum += p[e] = expf(p[e] - max);
+  for (int32_t e = 0; e < n; e++) p[e] /= sum;
+}
+
+/* A group's score: the sum of its two best selection scores (sigmoid kind) or its best (softmax kinds). */
+static float group_score(const float *choice, int32_t n, bool two) {
+  float first = -INFINITY, second = -INFINITY;
+  for (int32_t e = 0; e < n; e++) {
+    if (choice[e] > first) second = first, first = choice[e];
+    else if (choice[e] > second) second = choice[e];
+  }
+  return two && n > 1 ? first + second : first;
+}
+
+static int32_t best_of(const float *score, int32_t n) {
+  int32_t best = 0;
+  for (int32_t e = 1; e < n; e++) best = score[e] > score[best] ? e : best;
+  return best;
+}
+
+static void mask_groups(float *choice, const struct router_params *p) {
+  int32_t size = p->n_experts / p->n_groups;
+  float score[EXPERTS_MAX];
+  bool kept[EXPERTS_MAX] = {false};
+  for (int32_t g = 0; g < p->n_groups; g++) score[g] = group_score(choice + g * size, size, p->kind == ROUTER_SIGMOID_BIAS);
+  for (int32_t i = 0; i < p->n_groups_picked; i++) {
+    int32_t g = best_of(score, p->n_groups);
+    kept[g] = true;
+    score[g] = -INFINITY;
+  }
+  for (int32_t e = 0; e < p->n_experts; e++) {
+    if (!kept[e / size]) choice[e] = -INFINITY;
+  }
+}
+
+static void route_row(const struct router_params *p, int32_t row) {
+  float share[EXPERTS_MAX], choice[EXPERTS_MAX];
+  const float *logits = p->logits + (int64_t)row * p->n_experts;
+  int32_t *expert = p->expert + (int64_t)row * p->n_picked;
+  float *out = p->share + (int64_t)row * p->n_picked;
+  memcpy(share, logits, sizeof(float) * (size_t)p->n_experts);
+  if (p->kind == ROUTER_SOFTMAX_ALL) row_softmax(share, p->n_experts);
+  if (p->kind == ROUTER_SIGMOID_BIAS) {
+    for (int32_t e = 0; e < p->n_experts; e++) share[e] = 1.0f / (1.0f + expf(-share[e]));
+  }
+  for (int32_t e = 0; e < p->n_experts; e++) choice[e] = share[e] + (p->bias ? p->bias[e] : 0.0f);
+  if (p->n_groups > 1) mask_groups(choice, p);
+  for (int32_t k = 0; k < p->n_picked; k++) {
+    expert[k] = best_of(choice, p->n_experts);
+    out[k] = share[expert[k]];
+    choice[expert[k]] = -INFINITY;
+  }
+  if (p->kind == ROUTER_TOPK_SOFTMAX) row_softmax(out, p->n_picked);
+  float sum = 0;
+  for (int32_t k = 0; k < p->n_picked; k++) sum += out[k];
+  for (int32_t k = 0; k < p->n_picked; k++) out[k] = (p->normalise ? out[k] / (sum + 1e-20f) : out[k]) * p->scale;
+}
+
+void cpu_router(struct compute *compute, const struct router_params *p, int32_t n) {
+  ASSERT(p->n_experts <= EXPERTS_MAX && p->n_picked <= p->n_experts && p->n_experts % (p->n_groups > 0 ? p->n_groups : 1) == 0);
+  int team = cpu_team(cpu_of(compute), (double)n * p->n_experts * (p->n_picked + 20));
+#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
+  for (int32_t i = 0; i < n; i++) route_row(p, i);
+}
+
+/* ---- experts ---- */
+
+int64_t compute_moe_scratch_floats(int32_t n, int32_t n_picked, int32_t hidden, int32_t intermediate) {
+  int64_t slots = (int64_t)n * n_picked;
+  return slots * (2 * (int64_t)intermediate + hidden) + slots * 10 + 64; /* pointers of four row lists and the order */
+}
+
+/* The scratch carved: slot s = i * K + k holds what expert k of row i makes; order lists slots expert by expert. */
+struct moe_plan {
+  float *gate, *up, *down;       /* [slots, I], [slots, I], [slots, H] */
+  const float **x, **hidden;     /* [slots] in grouped order */
+  float **gate_rows, **up_rows, **down_rows;
+  int32_t first[EXPERTS_MAX + 1]; /* first[e]: where expert e's slots begin in grouped order */
+  int32_t n_used, used[EXPERTS_MAX];
+};
+
+static void plan_carve(struct moe_plan *plan, const struct moe_params *p, int32_t n) {
+  int64_t slots = (int64_t)n * p->n_picked, hidden = p->down[0].n_out, intermediate = p->gate[0].n_out;
+  uint8_t *at = (uint8_t *)p->scratch;
+  plan->x = (const float **)(void *)at;
+  plan->hidden = plan->x + slots;
+  plan->gate_rows = (float **)(void *)(plan->hidden + slots);
+  plan->up_rows = plan->gate_rows + slots;
+  plan->down_rows = plan->up_rows + slots;
+  plan->gate = (float *)(void *)(plan->down_rows + slots);
+  plan->up = plan->gate + slots * intermediate;
+  plan->down = plan->up + slots * intermediate;
+  (void)hidden;
+}
+
+static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_t n) {
+  int32_t slots = n * p->n_picked, hidden = p->down[0].n_out, intermediate = p->gate[0].n_out, next[EXPERTS_MAX];
+  memset(plan->first, 0, sizeof(int32_t) * (size_t)(p->n_experts + 1));
+  for (int32_t s = 0; s < slots; s++) plan->first[p->expert[s] + 1]++;
+  plan->n_used = 0;
+  for (int32_t e = 0; e < p->n_experts; e++) {
+    if (plan->first[e + 1] > 0) plan->used[plan->n_used++] = e;
+    plan->first[e + 1] += plan->first[e];
+    next[e] = plan->first[e];
+  }
+  for (int32_t s = 0; s < slots; s++) {
+    int32_t at = next[p->expert[s]]++;
+    plan->x[at] = p->x + (int64_t)(s / p->n_picked) * hidden;
+    plan->gate_rows[at] = plan->gate + (int64_t)s * intermediate;
+    plan->up_rows[at] = plan->up + (int64_t)s * intermediate;
+    plan->hidden[at] = plan->gate_rows[at];
+    plan->down_rows[at] = plan->down + (int64_t)s * hidden;
+  }
+}
+
+/* Outputs [begin, end) of one thread's share of n_out. */
+static void share_of(int32_t range[2], int32_t n_out, int thread, int team) {
+  int32_t share = ((n_out + team - 1) / team + SHARE_ROWS - 1) / SHARE_ROWS * SHARE_ROWS;
+  range[0] = thread * share < n_out ? thread * share : n_out;
+  range[1] = range[0] + share < n_out ? range[0] + share : n_out;
+}
+
+static void experts_up(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread, int team) {
+  for (int32_t u = 0; u < plan->n_used; u++) {
+    int32_t e = plan->used[u], at = plan->first[e], n = plan->first[e + 1] - at, range[2];
+    share_of(range, p->gate[e].n_out, thread, team);
+    if (range[0] >= range[1]) continue;
+    c->kernels->rows_dot(&p->gate[e], range[0], range[1], plan->x + at, plan->gate_rows + at, n, cpu_tile(c, thread));
+    c->kernels->rows_dot(&p->up[e], range[0], range[1], plan->x + at, plan->up_rows + at, n, cpu_tile(c, thread));
+    for (int32_t r = at; r < at + n; r++) {
+      c->kernels->silu_mul(plan->gate_rows[r] + range[0], plan->gate_rows[r] + range[0], plan->up_rows[r] + range[0], range[1] - range[0]);
+    }
+  }
+}
+
+static void experts_down(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread, int team) {
+  for (int32_t u = 0; u < plan->n_used; u++) {
+    int32_t e = plan->used[u], at = plan->first[e], range[2];
+    share_of(range, p->down[e].n_out, thread, team);
+    if (range[0] >= range[1]) continue;
+    c->kernels->rows_dot(&p->down[e], range[0], range[1], plan->hidden + at, plan->down_rows + at, plan->first[e + 1] - at, cpu_tile(c, thread));
+  }
+}
+
+static void combine_row(const struct moe_params *p, const struct moe_plan *plan, int32_t row) {
+  int32_t hidden = p->down[0].n_out;
+  float *out = p->out + (int64_t)row * hidden;
+  if (!p->accumulate) memset(out, 0, sizeof(float) * (size_t)hidden);
+  for (int32_t k = 0; k < p->n_picked; k++) {
+    const float *y = plan->down + ((int64_t)row * p->n_picked + k) * hidden;
+    float share = p->share[(int64_t)row * p->n_picked + k];
+    for (int32_t h = 0; h < hidden; h++) out[h] += share * y[h];
+  }
+}
+
+void cpu_moe(struct compute *compute, const struct moe_params *p, int32_t n) {
+  struct cpu_compute *c = cpu_of(compute);
+  struct moe_plan plan;
+  ASSERT(p->n_experts <= EXPERTS_MAX && p->gate[0].n_in <= KERNEL_IN_MAX && p->down[0].n_in <= KERNEL_IN_MAX);
+  if (n == 0) return;
+  plan_carve(&plan, p, n);
+  plan_group(&plan, p, n);
+  int team = cpu_team(c, 3.0 * n * p->n_picked * p->gate[0].n_in * p->gate[0].n_out);
+#pragma omp parallel num_threads(team) if (team > 1)
+  {
+    int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
+    experts_up(c, p, &plan, thread, n_threads);
+#pragma omp barrier
+    experts_down(c, p, &plan, thread, n_threads);
+#pragma omp barrier
+#pragma omp for schedule(static)
+    for (int32_t i = 0; i < n; i++) combine_row(p, &plan, i);
+  }
+}

@@ -39,9 +39,11 @@ struct features {
   enum attention_kind attention;
   int32_t q_rank, kv_rank, nope_dim, rope_dim, value_dim; /* MLA; q_rank 0: direct q_proj */
   double attention_scale;           /* softmax scale, with yarn's mscale squared for MLA */
-  bool attention_bias;              /* q,k,v (GQA) or q_a, kv_a, o (MLA) carry biases */
+  bool attention_bias;              /* q,k,v (GQA) or q_a, kv_a (MLA) carry biases */
+  bool attention_out_bias;          /* o carries one */
   bool qk_norm;                     /* per-head RMS norm of q and k before rope */
   double norm_eps, inner_norm_eps;  /* MLA's q_a/kv_a norms: 1e-6 as the reference code builds them, unless the row says otherwise */
+  int32_t window;                   /* keys a row sees, itself included; 0: all */
   struct rope_features rope;
   struct moe_features moe;
   bool tied_head;
@@ -52,14 +54,18 @@ struct wrapper_chain {
   char config_path[128];            /* "text_config" or "" */
   char prefix[128];                 /* "language_model.model." - before "layers.0." and "embed_tokens.weight" */
   char layers_prefix[128];          /* usually prefix + "layers." */
+  char embed_name[160];             /* "language_model.model.embed_tokens.weight" */
   char head_name[160];              /* "language_model.lm_head.weight"; "" when tied */
-  char why[512];                    /* one line a person can read */
+  char why[768];                    /* one line a person can read */
 };
 
 struct arch {
   const json_t *config;             /* the text model's object, borrowed from the checkpoint */
+  const json_t *outer[2];           /* objects around it, nearest first, borrowed; NULL when none */
+  const struct arch_row *row;       /* arch_table.h */
   struct wrapper_chain chain;
   struct features features;
+  json_t *warnings;                 /* strings, owned; each was also logged */
   json_t *provenance;               /* {field: {"value":..., "from": "text_config.num_hidden_layers" | "default" | "tensor ..."}} owned */
 };
 

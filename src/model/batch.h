@@ -14,7 +14,7 @@ struct batch_row {
   bool wants_logits;
 };
 /* Rows of one sequence stand in ascending slot order. A row sees every slot below it of its own sequence when parent is -1; with a
- * parent it sees slots 0..kv->length-1, its ancestors and itself. */
+ * parent it sees what the root of its tree (the ancestor without parent) sees, the ancestors between them and itself. */
 struct batch {
   struct batch_row *rows; /* [capacity] owned */
   int32_t n, capacity;

@@ -3,7 +3,7 @@
  * States are numbered as decision 4 says: state k is the residual stream after k layers; 0 the embeddings, n_layers the last
  * layer's output before the final norm. A run may start from a given state (proof of capture) and may capture any states.
  *
- * A struct forward owns the activations of up to rows_max rows; nothing is allocated in a run. The building blocks
+ * A struct forward owns the activations of up to rows_max rows; nothing is allocated in a run after the first of its kind. The building blocks
  * block_attention and block_ffn are the only code that knows attention and FFN arithmetic; the draft head calls them too.
  */
 #ifndef EAGLET_MODEL_FORWARD_H
@@ -13,6 +13,7 @@
 #include "model/model.h"
 
 #define TAPS_MAX 16
+#define TREE_DEPTH_MAX 32 /* rows between a tree row and the root of its tree, itself included */
 
 struct tap_set {
   int32_t n;
@@ -25,6 +26,9 @@ struct row_index {
   int32_t *tokens, *positions, *slots, *table_begin, *n_prefix; /* [rows_max] */
   int32_t *page_table;                                          /* pages of all sequences of the batch */
   int32_t *extra_slots, *extra_begin;                           /* tree rows; extra_begin NULL when the batch has no tree row */
+  int32_t *extra_slots_memory, *extra_begin_memory;             /* what the two point to when there is one */
+  int32_t rows_max, pages_max;
+  struct row_staging *staging;                                  /* host copies */
 };
 
 struct block_scratch; /* activations inside a block: q, latent, scores ... sized for a shape set and rows_max */
@@ -43,6 +47,7 @@ struct block_shape {
   bool router_normalise;
   double router_scale;
   int32_t n_groups, n_groups_picked;
+  int32_t window;           /* keys a row sees, itself included; 0: all */
 };
 void block_shape_from_features(struct block_shape *shape, const struct features *features);
 int32_t block_kv_entry_floats(const struct block_shape *shape); /* MLA: kv_rank + rope_dim; GQA: 2 * n_kv_heads * head_dim */
@@ -60,7 +65,7 @@ struct block_attention_params {
   const struct row_index *rows;
 };
 void block_attention(struct block_scratch *scratch, struct compute *c, const struct block_attention_params *p);
-/* x[n, hidden] += ffn(normed[n, hidden]); picked experts go to expert_out [n, n_picked] when not NULL (verify's router check). */
+/* x[n, hidden] += ffn(normed[n, hidden]). */
 void block_ffn(struct block_scratch *scratch, struct compute *c, float *x, const float *normed, const struct ffn_weights *weights,
                int32_t n);
 
@@ -80,7 +85,7 @@ struct forward_run {
   const float *start;      /* device [n, H]: the residual at start_state, or NULL: embed the tokens */
   int32_t start_state;     /* layers start_state .. n_layers-1 run */
   bool no_head;            /* stop before norm and head (extraction of states only) */
-  /* results, valid until the next run, device memory: */
+  /* results, valid until the next run, device memory; the first run that needs them makes room for rows_max rows: */
   float *logits;           /* [n_logits, V], rows that want logits in batch order */
   int32_t n_logits;
   float *tapped;           /* [n, taps.n * H], states side by side */

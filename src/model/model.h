@@ -36,6 +36,19 @@ enum eaglet_status rope_table_init(struct rope_table *table, struct compute *c, 
                                    int32_t n_positions, struct eaglet_error *err) MUST_USE;
 void rope_table_release(struct rope_table *table, struct compute *c);
 
+/* How quantised linears are stored; parameters only, which linears are quantised is decided by the tensors that exist. */
+struct quantization {
+  char from[64];                                  /* "text_config.quantization_config"; "" when the checkpoint has none */
+  char method[32], format[32];
+  int32_t bits, group;
+  bool symmetric;
+};
+/* Nibble statistics of one INT4 weight: offset binary is bell-shaped around code 8, two's complement would peak at 0 and 15. */
+struct nibble_check {
+  char tensor[192];                               /* "" when nothing is INT4 */
+  double center, edge, lowest;                    /* shares of codes 6..9; 0, 1, 14, 15; 0 alone */
+};
+
 struct model {
   struct checkpoint checkpoint;
   struct arch arch;                               /* features at arch.features */
@@ -46,6 +59,10 @@ struct model {
   struct rope_table rope;
   float *small;                                   /* one device blob: norms and biases as F32 */
   uint64_t resident_bytes;                        /* weights as kept */
+  struct quantization quantization;
+  struct nibble_check nibbles;
+  size_t n_ignored;                               /* tensors of other modalities, prediction layers ... */
+  uint64_t ignored_bytes;
   int32_t stop_ids[16], n_stop_ids;               /* union of generation_config and config eos ids (Kimi adds <|im_end|> there) */
 };
 

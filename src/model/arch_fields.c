@@ -1,0 +1,230 @@
+/* arch_fields.c - the config reader; see arch_fields.h. Owns the lists of known config keys. */
+#include "model/arch_fields.h"
+
+#include "base/buffer.h"
+#include "base/util.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Keys that arch_features.c reads, under any of their names. */
+static const char *const keys_read[] = {
+    "model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "hidden_act", "hidden_activation", "attention_bias",
+    "attention_out_bias", "use_qk_norm", "tie_word_embeddings", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+    "qk_head_dim", "v_head_dim", "rope_theta", "rope_scaling", "rope_parameters", "rope_interleave", "partial_rotary_factor", "rotary_pct",
+    "rotary_dim", "original_max_position_embeddings", "n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts",
+    "num_experts_per_tok", "num_experts_per_token", "n_shared_experts", "moe_intermediate_size", "n_group", "topk_group", "topk_method",
+    "scoring_func", "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace", "moe_layer_freq", "mlp_only_layers",
+    "decoder_sparse_step", "num_nextn_predict_layers", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types",
+    "mlp_bias", "quantization_config", "compression_config", "eos_token_id",
+};
+/* Keys that never change what a forward pass computes. */
+static const char *const keys_harmless[] = {
+    "bos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "eod_token_id", "decoder_start_token_id", "ignore_index", "dtype",
+    "torch_dtype", "transformers_version", "use_cache", "cache_implementation", "initializer_range", "initializer_factor",
+    "attention_dropout", "hidden_dropout", "residual_dropout", "resid_pdrop", "embd_pdrop", "embedding_dropout", "hidden_dropout_prob",
+    "attention_probs_dropout_prob", "classifier_dropout", "pretraining_tp", "output_router_logits", "output_attentions",
+    "output_hidden_states", "return_dict", "return_legacy_cache", "router_aux_loss_coef", "aux_loss_alpha", "seq_aux",
+    "router_jitter_noise", "ep_size", "_name_or_path", "name_or_path", "auto_map", "id2label", "label2id", "num_labels", "problem_type",
+    "task_specific_params", "tokenizer_class", "is_decoder", "is_encoder_decoder", "is_composition", "sub_configs", "model_parallel",
+    "tensor_parallel_size", "chunk_size_feed_forward", "use_mrope", "keys_to_ignore_at_inference", "_attn_implementation",
+    "_attn_implementation_internal", "attn_implementation", "_attn_implementation_autoset", "_commit_hash", "gradient_checkpointing",
+    "use_unified_vision_chunk", "vision_feature_layer", "vision_feature_select_strategy", "projector_hidden_act",
+    "multimodal_projector_bias", "spatial_merge_size", "tokenizer_path", "max_length", "min_length", "temperature", "top_k", "top_p",
+    "do_sample", "num_beams", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "max_new_tokens", "video_placeholder",
+    "moe_router_use_hidden_states", "text_config", "llm_config", "language_config", "thinker_config", "text_model_config",
+    "thinker", "talker_config", "token2wav_config", "mtp_loss_scaling_factor", "quantization", "_diffusers_version",
+};
+/* Prefixes and suffixes of keys that speak of other modalities or of token numbers. */
+static const char *const key_prefixes[] = {"vision_", "image_", "video_", "audio_", "vt_", "mm_", "boi_", "eoi_", "img_"};
+static const char *const key_suffixes[] = {"_token_id", "_token_index", "_token_ids", "_seq_length", "_dropout"};
+
+void arch_warn(struct arch *arch, const char *format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  log_warning("%s", text);
+  json_array_append_new(arch->warnings, json_string(text));
+}
+
+void field_fail(struct field_reader *reader, const char *format, ...) {
+  char text[EAGLET_ERROR_MAX];
+  if (reader->status != EAGLET_OK) return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  reader->status = error_set(reader->err, EAGLET_E_INPUT, "%s: %s", reader->what, text);
+}
+
+struct field_place field_find(const struct field_reader *reader, const char *names) {
+  struct field_place place = {.value = NULL, .from = ""};
+  for (int level = 0; level < reader->n_levels; level++) {
+    for (const char *at = names; at && *at;) {
+      char name[64];
+      size_t n = strcspn(at, "|");
+      snprintf(name, sizeof name, "%.*s", (int)n, at);
+      at = at[n] ? at + n + 1 : NULL;
+      const json_t *value = json_object_get(reader->levels[level], name);
+      if (!value || json_is_null(value)) continue;
+      place.value = value;
+      snprintf(place.from, sizeof place.from, "%s%s", reader->paths[level], name);
+      return place;
+    }
+  }
+  return place;
+}
+
+/* The first of several names: the canonical one. */
+static void canonical(char *name, size_t size, const char *names) { snprintf(name, size, "%.*s", (int)strcspn(names, "|"), names); }
+
+void field_note(struct field_reader *reader, const char *name, json_t *value, const char *from) {
+  json_t *row = json_object();
+  json_object_set_new(row, "value", value);
+  json_object_set_new(row, "from", json_string(from));
+  json_object_set_new(reader->arch->provenance, name, row);
+}
+
+static const char *json_type_name(const json_t *value) {
+  static const char *const names[] = {"object", "array", "string", "integer", "real", "true", "false", "null"};
+  return names[json_typeof(value)];
+}
+
+/* Finds, or reports absence. True when a value was found and the reader is fine. */
+static bool look_up(struct field_reader *reader, const char *names, bool required, struct field_place *place, char name[64]) {
+  canonical(name, 64, names);
+  if (reader->status != EAGLET_OK) return false;
+  *place = field_find(reader, names);
+  if (place->value) return true;
+  if (required) field_fail(reader, "%s%s: expected a value, found none", reader->paths[0], name);
+  return false;
+}
+
+static void wrong_type(struct field_reader *reader, const struct field_place *place, const char *expected) {
+  field_fail(reader, "%s: expected %s, found %s", place->from, expected, json_type_name(place->value));
+}
+
+int32_t field_int(struct field_reader *reader, const char *names, int32_t fallback) {
+  struct field_place place;
+  char name[64];
+  if (!look_up(reader, names, fallback == FIELD_REQUIRED, &place, name)) {
+    if (reader->status == EAGLET_OK) field_note(reader, name, json_integer(fallback), "default");
+    return fallback;
+  }
+  double value = json_number_value(place.value);
+  if (!json_is_number(place.value) || value != floor(value)) {
+    wrong_type(reader, &place, "an integer");
+    return fallback;
+  }
+  if (value < 0 || value > INT32_MAX) {
+    field_fail(reader, "%s: expected 0..%d, found %.17g", place.from, INT32_MAX, value);
+    return fallback;
+  }
+  field_note(reader, name, json_integer((json_int_t)value), place.from);
+  return (int32_t)value;
+}
+
+double field_double(struct field_reader *reader, const char *names, double fallback) {
+  struct field_place place;
+  char name[64];
+  if (!look_up(reader, names, fallback < 0, &place, name)) {
+    if (reader->status == EAGLET_OK) field_note(reader, name, json_real(fallback), "default");
+    return fallback;
+  }
+  if (!json_is_number(place.value)) {
+    wrong_type(reader, &place, "a number");
+    return fallback;
+  }
+  field_note(reader, name, json_real(json_number_value(place.value)), place.from);
+  return json_number_value(place.value);
+}
+
+bool field_bool(struct field_reader *reader, const char *names, bool fallback) {
+  struct field_place place;
+  char name[64];
+  if (!look_up(reader, names, false, &place, name)) {
+    if (reader->status == EAGLET_OK) field_note(reader, name, json_boolean(fallback), "default");
+    return fallback;
+  }
+  if (!json_is_boolean(place.value)) {
+    wrong_type(reader, &place, "true or false");
+    return fallback;
+  }
+  field_note(reader, name, json_boolean(json_is_true(place.value)), place.from);
+  return json_is_true(place.value);
+}
+
+const char *field_string(struct field_reader *reader, const char *names, const char *fallback) {
+  struct field_place place;
+  char name[64];
+  if (!look_up(reader, names, false, &place, name)) {
+    if (reader->status == EAGLET_OK && fallback) field_note(reader, name, json_string(fallback), "default");
+    return fallback;
+  }
+  if (!json_is_string(place.value)) {
+    wrong_type(reader, &place, "a string");
+    return fallback;
+  }
+  field_note(reader, name, json_string(json_string_value(place.value)), place.from);
+  return json_string_value(place.value);
+}
+
+int32_t field_int_or_tensor(struct field_reader *reader, const char *names, int32_t fallback, int32_t tensor_value, const char *tensor) {
+  struct field_place place = field_find(reader, names);
+  char name[64], from[256];
+  canonical(name, sizeof name, names);
+  if (!place.value && tensor_value >= 0 && reader->status == EAGLET_OK) {
+    snprintf(from, sizeof from, "tensor %s", tensor);
+    field_note(reader, name, json_integer(tensor_value), from);
+    return tensor_value;
+  }
+  int32_t value = field_int(reader, names, fallback);
+  if (reader->status == EAGLET_OK && tensor_value >= 0 && value != tensor_value) {
+    field_fail(reader, "%s says %d, but tensor %s says %d", place.value ? place.from : name, value, tensor, tensor_value);
+  }
+  return value;
+}
+
+static bool is_listed(const char *key, const char *const *list, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    if (strcmp(key, list[i]) == 0) return true;
+  }
+  return false;
+}
+
+static bool is_other_modality(const char *key) {
+  size_t length = strlen(key);
+  for (size_t i = 0; i < sizeof key_prefixes / sizeof *key_prefixes; i++) {
+    if (strncmp(key, key_prefixes[i], strlen(key_prefixes[i])) == 0) return true;
+  }
+  for (size_t i = 0; i < sizeof key_suffixes / sizeof *key_suffixes; i++) {
+    size_t n = strlen(key_suffixes[i]);
+    if (length > n && strcmp(key + length - n, key_suffixes[i]) == 0) return true;
+  }
+  return false;
+}
+
+/* An unknown key that is off says nothing. */
+static bool is_neutral(const json_t *value) {
+  return json_is_null(value) || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+         (json_is_object(value) && json_object_size(value) == 0);
+}
+
+void field_check_known(struct field_reader *reader) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)reader->levels[0], key, value) {
+    if (is_listed(key, keys_read, sizeof keys_read / sizeof *keys_read)) continue;
+    if (is_listed(key, keys_harmless, sizeof keys_harmless / sizeof *keys_harmless)) continue;
+    if (is_other_modality(key) || is_neutral(value)) continue;
+    struct eaglet_text text = json_dump(value, 0);
+    field_fail(reader, "%s%s: not known to eaglet and set to %.60s; it may change the arithmetic", reader->paths[0], key, text.data);
+    free(text.data);
+  }
+}

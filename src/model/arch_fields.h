@@ -1,0 +1,50 @@
+/* arch_fields.h - reading config.json through its nesting: aliases, levels, defaults, and where each value came from.
+ *
+ * The reader is sticky: after the first failure every further read is a no-op and `status` stays, so that features are read as a plain list
+ * and checked once. A field that is null counts as absent. Integers must lie in 0 .. 2^31-1.
+ */
+#ifndef EAGLET_MODEL_ARCH_FIELDS_H
+#define EAGLET_MODEL_ARCH_FIELDS_H
+
+#include "model/arch.h"
+
+#define FIELD_LEVELS_MAX 3
+
+struct field_reader {
+  struct arch *arch;                     /* provenance and warnings go there */
+  const char *what;                      /* path of config.json for messages */
+  const json_t *levels[FIELD_LEVELS_MAX]; /* inner first */
+  const char *paths[FIELD_LEVELS_MAX];   /* "text_config.", "" */
+  int n_levels;
+  enum eaglet_status status;
+  struct eaglet_error *err;
+};
+
+/* Where a value was found. */
+struct field_place {
+  const json_t *value; /* NULL: absent everywhere */
+  char from[128];      /* "text_config.num_experts" */
+};
+
+#define FIELD_REQUIRED (-1)
+
+/* First non-null value of the |-separated names, inner levels first. */
+struct field_place field_find(const struct field_reader *reader, const char *names);
+/* The result is recorded as provenance under the first name. fallback FIELD_REQUIRED: absence fails. */
+int32_t field_int(struct field_reader *reader, const char *names, int32_t fallback);
+double field_double(struct field_reader *reader, const char *names, double fallback); /* fallback < 0: required */
+bool field_bool(struct field_reader *reader, const char *names, bool fallback);
+const char *field_string(struct field_reader *reader, const char *names, const char *fallback);
+/* Reads an integer that a tensor also tells: absent -> the tensor's, different -> failure naming both. tensor_value < 0: no tensor tells. */
+int32_t field_int_or_tensor(struct field_reader *reader, const char *names, int32_t fallback, int32_t tensor_value, const char *tensor);
+/* Records a value that was not read as such (derived, default). */
+void field_note(struct field_reader *reader, const char *name, json_t *value, const char *from);
+void field_fail(struct field_reader *reader, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Logs a warning and keeps it for inspect. */
+void arch_warn(struct arch *arch, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Fails on the first key of the text model's object that is neither read by arch_features.c, nor known to leave the arithmetic
+ * alone, nor neutral (null, false, empty). */
+void field_check_known(struct field_reader *reader);
+
+#endif

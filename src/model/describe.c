@@ -1,0 +1,102 @@
+/* describe.c - inspect's document about a model; see model.h. Only reports; decides nothing. */
+#include "model/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum kind { KIND_EMBEDDING, KIND_HEAD, KIND_ATTENTION, KIND_DENSE, KIND_EXPERTS, KIND_SHARED, KIND_ROUTER, KIND_COUNT };
+#define FORMAT_COUNT (WEIGHT_INT4 + 1)
+
+/* Bytes by what a weight is for and how it is stored. */
+struct tally {
+  uint64_t bytes[KIND_COUNT][FORMAT_COUNT];
+};
+
+static void add(struct tally *tally, enum kind kind, const struct weight *weight) {
+  if (weight_present(weight)) tally->bytes[kind][weight->format] += weight_bytes(weight);
+}
+
+static void add_layer(struct tally *tally, const struct layer_weights *layer) {
+  const struct attention_weights *a = &layer->attention;
+  const struct ffn_weights *ffn = &layer->ffn;
+  const struct weight *attention[] = {&a->q, &a->k, &a->v, &a->o, &a->q_a, &a->q_b, &a->kv_a, &a->kv_b};
+  const struct weight *shared[] = {&ffn->shared_gate, &ffn->shared_up, &ffn->shared_down};
+  enum kind kind = weight_present(&ffn->router) ? KIND_EXPERTS : KIND_DENSE;
+  for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) add(tally, KIND_ATTENTION, attention[i]);
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) add(tally, KIND_SHARED, shared[i]);
+  add(tally, KIND_ROUTER, &ffn->router);
+  for (int32_t e = 0; e < ffn->n_experts; e++) {
+    add(tally, kind, &ffn->gate[e]);
+    add(tally, kind, &ffn->up[e]);
+    add(tally, kind, &ffn->down[e]);
+  }
+}
+
+static json_t *describe_sizes(const struct model *model) {
+  static const char *const names[KIND_COUNT] = {"embedding", "head", "attention", "dense_ffn", "experts", "shared_experts", "router"};
+  struct tally tally = {.bytes = {{0}}};
+  json_t *sizes = json_object();
+  add(&tally, KIND_EMBEDDING, &model->embed);
+  if (!model->arch.features.tied_head) add(&tally, KIND_HEAD, &model->head);
+  for (int32_t i = 0; i < model->arch.features.n_layers; i++) add_layer(&tally, &model->layers[i]);
+  for (int kind = 0; kind < KIND_COUNT; kind++) {
+    json_t *formats = json_object();
+    for (int format = WEIGHT_F32; format < FORMAT_COUNT; format++) {
+      if (tally.bytes[kind][format]) json_object_set_new(formats, weight_format_name((enum weight_format)format), json_integer((json_int_t)tally.bytes[kind][format]));
+    }
+    if (json_object_size(formats)) json_object_set_new(sizes, names[kind], formats);
+    else json_decref(formats);
+  }
+  json_object_set_new(sizes, "resident_bytes", json_integer((json_int_t)model->resident_bytes));
+  json_object_set_new(sizes, "tensor_bytes", json_integer((json_int_t)model->checkpoint.n_bytes));
+  json_object_set_new(sizes, "tensors", json_integer((json_int_t)model->checkpoint.n_tensors));
+  json_object_set_new(sizes, "files", json_integer((json_int_t)model->checkpoint.n_files));
+  json_object_set_new(sizes, "ignored_files", json_integer((json_int_t)model->checkpoint.n_ignored));
+  json_object_set_new(sizes, "ignored_tensors", json_integer((json_int_t)model->n_ignored));
+  json_object_set_new(sizes, "ignored_bytes", json_integer((json_int_t)model->ignored_bytes));
+  return sizes;
+}
+
+static json_t *describe_chain(const struct model *model) {
+  const struct wrapper_chain *chain = &model->arch.chain;
+  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "why", chain->why, "config", chain->config_path, "prefix", chain->prefix, "layers",
+                   chain->layers_prefix, "embedding", chain->embed_name, "head", chain->head_name);
+}
+
+static json_t *describe_quantization(const struct model *model) {
+  const struct quantization *q = &model->quantization;
+  if (!q->from[0]) return json_null();
+  json_t *object = json_pack("{s:s, s:s, s:i, s:i, s:b, s:s}", "method", q->method, "format", q->format, "bits", q->bits, "group_size", q->group,
+                             "symmetric", q->symmetric, "from", q->from);
+  if (model->nibbles.tensor[0]) {
+    json_object_set_new(object, "nibble_check", json_pack("{s:s, s:f, s:f, s:f}", "tensor", model->nibbles.tensor, "around_8", model->nibbles.center,
+                                                          "at_0_1_14_15", model->nibbles.edge, "at_0", model->nibbles.lowest));
+  }
+  return object;
+}
+
+static json_t *describe_layers(const struct model *model) {
+  int32_t n_moe = 0, n = model->arch.features.n_layers;
+  for (int32_t i = 0; i < n; i++) n_moe += weight_present(&model->layers[i].ffn.router);
+  const char *attention = model->arch.features.attention == ATTENTION_MLA ? "latent (MLA)" : "grouped queries";
+  return json_pack("{s:i, s:i, s:i, s:s}", "layers", n, "dense", n - n_moe, "experts", n_moe, "attention", attention);
+}
+
+json_t *model_describe(const struct model *model) {
+  json_t *document = json_object(), *list = json_array();
+  int32_t states[3], n = model_default_states(&model->arch.features, states);
+  json_object_set_new(document, "path", json_string(model->checkpoint.path));
+  json_object_set_new(document, "architecture", json_string(model->arch.features.row));
+  json_object_set_new(document, "chain", describe_chain(model));
+  json_object_set(document, "features", model->arch.provenance);
+  json_object_set_new(document, "decoder", describe_layers(model));
+  json_object_set_new(document, "quantization", describe_quantization(model));
+  json_object_set_new(document, "sizes", describe_sizes(model));
+  for (int32_t i = 0; i < n; i++) json_array_append_new(list, json_integer(states[i]));
+  json_object_set_new(document, "default_states", list);
+  list = json_array();
+  for (int32_t i = 0; i < model->n_stop_ids; i++) json_array_append_new(list, json_integer(model->stop_ids[i]));
+  json_object_set_new(document, "stop_ids", list);
+  json_object_set(document, "warnings", model->arch.warnings);
+  return document;
+}

@@ -1,0 +1,95 @@
+/* model.c - opening and closing a target; see model.h. Orders the steps (checkpoint, resolution, quantisation, binding, rope table) and owns what
+ * they leave behind; knows no tensor name. */
+#include "model/bind.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POSITIONS_DEFAULT 4096
+
+static void add_stop_id(struct model *model, const json_t *value) {
+  if (!json_is_integer(value)) return;
+  json_int_t id = json_integer_value(value);
+  if (id < 0 || id >= model->arch.features.n_vocab) return;
+  for (int32_t i = 0; i < model->n_stop_ids; i++) {
+    if (model->stop_ids[i] == id) return;
+  }
+  if (model->n_stop_ids < (int32_t)(sizeof model->stop_ids / sizeof *model->stop_ids)) model->stop_ids[model->n_stop_ids++] = (int32_t)id;
+}
+
+/* Union of every place that names end tokens: a stop that is missed costs more than one too many. */
+static void read_stop_ids(struct model *model) {
+  const json_t *places[] = {model->checkpoint.generation_config, model->arch.config, model->arch.outer[0], model->arch.outer[1]};
+  for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+    const json_t *eos = json_object_get(places[p], "eos_token_id");
+    size_t i;
+    json_t *value;
+    add_stop_id(model, eos);
+    json_array_foreach(eos, i, value) add_stop_id(model, value);
+  }
+}
+
+static enum eaglet_status open_steps(struct model *model, const struct model_params *params, struct eaglet_error *err) {
+  TRY(checkpoint_open(&model->checkpoint, params->path, err));
+  TRY(arch_resolve(&model->arch, &model->checkpoint, err));
+  TRY(quantization_read(&model->quantization, &model->arch, &model->checkpoint, err));
+  TRY(model_bind(model, err));
+  TRY(model_check_unused(model, err));
+  read_stop_ids(model);
+  int32_t positions = model->arch.features.positions_max;
+  if (params->positions_max > 0) positions = params->positions_max;
+  else if (positions > POSITIONS_DEFAULT) positions = POSITIONS_DEFAULT;
+  return rope_table_init(&model->rope, model->compute, &model->arch.features.rope, positions, err);
+}
+
+enum eaglet_status model_open(struct model **model, const struct model_params *params, struct eaglet_error *err) {
+  struct model *m = memory_alloc(sizeof *m);
+  m->compute = params->compute;
+  enum eaglet_status status = open_steps(m, params, err);
+  if (status != EAGLET_OK) {
+    model_close(m);
+    m = NULL;
+  }
+  *model = m;
+  return status;
+}
+
+void model_close(struct model *model) {
+  if (!model) return;
+  for (int32_t i = 0; model->layers && i < model->arch.features.n_layers; i++) {
+    free(model->layers[i].ffn.gate);
+    free(model->layers[i].ffn.up);
+    free(model->layers[i].ffn.down);
+  }
+  free(model->layers);
+  rope_table_release(&model->rope, model->compute);
+  if (model->small) model->compute->free(model->compute, model->small);
+  arch_clear(&model->arch);
+  checkpoint_close(&model->checkpoint);
+  free(model);
+}
+
+int32_t model_default_states(const struct features *features, int32_t states[3]) {
+  int32_t n_layers = features->n_layers, wanted[3] = {2, n_layers / 2, n_layers - 3}, n = 0;
+  for (int i = 0; i < 3; i++) {
+    int32_t at = n;
+    if (wanted[i] < 1) continue;
+    while (at > 0 && states[at - 1] > wanted[i]) at--;
+    if (at > 0 && states[at - 1] == wanted[i]) continue;
+    for (int32_t k = n; k > at; k--) states[k] = states[k - 1];
+    states[at] = wanted[i];
+    n++;
+  }
+  /* Shallow models: fill up with the lowest states that are not there yet. */
+  for (int32_t state = 1; n < 3 && state <= n_layers; state++) {
+    int32_t at = 0;
+    while (at < n && states[at] < state) at++;
+    if (at < n && states[at] == state) continue;
+    for (int32_t k = n; k > at; k--) states[k] = states[k - 1];
+    states[at] = state;
+    n++;
+  }
+  return n;
+}

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/util.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,6 @@
 /* Below this many multiply-adds per extra thread a parallel region costs more than it saves. */
 #define MULTIPLY_ADDS_PER_THREAD 400e3
 
-#ifdef CPU_TRAINING
 static const struct compute_training training_table = {
     .gemm = cpu_gemm,
     .rms_norm_backward = cpu_rms_norm_backward,
@@ -25,7 +25,6 @@ static const struct compute_training training_table = {
     .sum_squares = cpu_sum_squares,
     .adamw = cpu_adamw,
 };
-#endif
 
 static void *cpu_alloc(struct compute *c, size_t bytes) {
   (void)c;
@@ -44,10 +43,7 @@ static const struct compute inference_table = {
     .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .embed = cpu_embed, .matmul = cpu_matmul,
     .matmul_heads = cpu_matmul_heads, .rms_norm = cpu_rms_norm, .add = cpu_add, .add_bias = cpu_add_bias, .silu_mul = cpu_silu_mul,
     .rope = cpu_rope, .kv_write = cpu_kv_write, .attention = cpu_attention, .router = cpu_router, .moe = cpu_moe,
-    .gather_rows = cpu_gather_rows, .argmax = cpu_argmax,
-#ifdef CPU_TRAINING
-    .training = &training_table,
-#endif
+    .gather_rows = cpu_gather_rows, .argmax = cpu_argmax, .training = &training_table,
 };
 
 static const struct kernels *kernels_for(const char *isa) {
@@ -93,6 +89,8 @@ void compute_close(struct compute *compute) {
   memory_try_free(c->tiles);
   free(c);
 }
+
+int cpu_thread(void) { return omp_get_thread_num(); }
 
 int cpu_team(const struct cpu_compute *c, double multiply_adds) {
   double worth = multiply_adds / MULTIPLY_ADDS_PER_THREAD;

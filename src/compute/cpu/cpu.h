@@ -26,6 +26,8 @@ enum eaglet_status cpu_open(struct compute **c, const struct cpu_open_params *pa
 /* Threads worth starting for so many multiply-adds: a parallel region costs a few microseconds, so small work stays on one. */
 int cpu_team(const struct cpu_compute *c, double multiply_adds);
 
+int cpu_thread(void); /* index of the calling thread in its team */
+
 /* W times row pointers; the shared heart of matmul, matmul_heads and moe. */
 struct cpu_rows {
   const struct weight *w;

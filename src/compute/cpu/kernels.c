@@ -253,7 +253,7 @@ static void silu_mul(float *out, const float *gate, const float *up, int64_t n) 
   }
 }
 
-static void softmax(float *x, int32_t n) {
+static float softmax(float *x, int32_t n) {
   v16 most = v_set(-INFINITY), sum = v_zero();
   int32_t k = 0;
   for (; k + 16 <= n; k += 16) most = v_max(most, v_load(x + k));
@@ -272,6 +272,8 @@ static void softmax(float *x, int32_t n) {
   v16 share = v_set(1.0f / total);
   for (k = 0; k + 16 <= n; k += 16) v_store(x + k, v_mul(v_load(x + k), share));
   for (; k < n; k++) x[k] /= total;
+  return v_max_all(max) + logf(total);
 }
 
-const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME, .rows_dot = rows_dot, .transposed = transposed, .attend = attend, .rms_norm = rms_norm, .silu_mul = silu_mul, .softmax = softmax};
+const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME, .rows_dot = rows_dot, .transposed = transposed, .attend = attend, .rms_norm = rms_norm, .silu_mul = silu_mul, .softmax = softmax,
+                                      .dot = dot, .add_row = add_row};

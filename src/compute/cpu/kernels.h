@@ -18,7 +18,9 @@ struct kernels {
   void (*attend)(const struct attention_params *p, int32_t row, int32_t head);
   void (*rms_norm)(float *out, const float *x, const float *w, int32_t dim, float eps);
   void (*silu_mul)(float *out, const float *gate, const float *up, int64_t n);
-  void (*softmax)(float *x, int32_t n);                       /* in place */
+  float (*softmax)(float *x, int32_t n);                      /* in place; returns the log of the sum of exponentials */
+  float (*dot)(const float *a, const float *b, int32_t n);
+  void (*add_row)(float *out, const float *row, float x, int32_t n); /* out += x * row */
 };
 extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;
 

@@ -2,6 +2,7 @@
  * handler has nothing else to write to. */
 #include "base/progress.h"
 
+#include "base/buffer.h"
 #include "base/util.h"
 
 #include <signal.h>
@@ -14,7 +15,13 @@
 #define BAR_INTERVAL_S 0.1
 #define LINE_INTERVAL_S 10.0
 
-static volatile sig_atomic_t signal_received; /* tidy: global - written by the handler only */
+static volatile sig_atomic_t signal_received;
+
+struct report { /* what one call of the callback says */
+  const char *unit, *note;
+  uint64_t done, total;
+  double now;
+};
 
 /* The first signal asks; the second of either kind does what the system does by default. */
 static void on_signal(int number) {
@@ -46,38 +53,36 @@ static int terminal_columns(void) {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20 ? window.ws_col : 80;
 }
 
-/* One line of text without bar: "stage 12/345 tokens, 6.7 tokens/s, ETA 0:49, note". */
-static void format_line(char *line, size_t size, const struct progress *progress, const char *unit, uint64_t done,
-                        uint64_t total, const char *note, double now) {
-  char of_total[32] = "", eta[64] = "", duration[32];
-  double elapsed = now - progress->started;
-  double rate = elapsed > 0.05 && done > progress->done_first ? (double)(done - progress->done_first) / elapsed : 0;
-  if (total > 0) snprintf(of_total, sizeof of_total, "/%llu", (unsigned long long)total);
-  if (total > done && rate > 0) {
-    format_duration(duration, sizeof duration, (double)(total - done) / rate);
-    snprintf(eta, sizeof eta, ", ETA %s", duration);
-  } else if (total > 0 && done >= total) {
+/* One line of text without bar: "12/345 tokens, 6.7 tokens/s, ETA 0:49, note". */
+static void format_line(struct buffer *line, const struct progress *progress, const struct report *r) {
+  char duration[32];
+  double elapsed = r->now - progress->started;
+  double rate = elapsed > 0.05 && r->done > progress->done_first ? (double)(r->done - progress->done_first) / elapsed : 0;
+  buffer_format(line, "%llu", (unsigned long long)r->done);
+  if (r->total > 0) buffer_format(line, "/%llu", (unsigned long long)r->total);
+  buffer_format(line, " %s, %.*f %s/s", r->unit, rate < 100 ? 1 : 0, rate, r->unit);
+  if (r->total > r->done && rate > 0) {
+    format_duration(duration, sizeof duration, (double)(r->total - r->done) / rate);
+    buffer_format(line, ", ETA %s", duration);
+  } else if (r->total > 0 && r->done >= r->total) {
     format_duration(duration, sizeof duration, elapsed);
-    snprintf(eta, sizeof eta, ", took %s", duration);
+    buffer_format(line, ", took %s", duration);
   }
-  snprintf(line, size, "%llu%s %s, %.*f %s/s%s%s%s", (unsigned long long)done, of_total, unit, rate < 100 ? 1 : 0, rate, unit, eta,
-           note ? ", " : "", note ? note : "");
+  if (r->note) buffer_format(line, ", %s", r->note);
 }
 
-static void print_bar(const struct progress *progress, const char *line, uint64_t done, uint64_t total) {
-  char bar[BAR_CELLS + 1] = "";
-  if (total > 0) {
-    int full = (int)((double)BAR_CELLS * (double)(done < total ? done : total) / (double)total);
-    memset(bar, '.', BAR_CELLS);
-    memset(bar, '#', (size_t)full);
-    bar[BAR_CELLS] = '\0';
+static void print_bar(const struct progress *progress, const struct report *r, const char *line) {
+  char bar[BAR_CELLS + 4] = "";
+  if (r->total > 0) {
+    int full = (int)((double)BAR_CELLS * (double)(r->done < r->total ? r->done : r->total) / (double)r->total);
+    bar[0] = '[';
+    memset(bar + 1, '.', BAR_CELLS);
+    memset(bar + 1, '#', (size_t)full);
+    memcpy(bar + 1 + BAR_CELLS, "] ", 3);
   }
-  char text[512];
-  snprintf(text, sizeof text, "%s %s%s%s%s", progress->stage, total > 0 ? "[" : "", bar, total > 0 ? "] " : "", line);
   const char *bold = progress->color ? "\033[1m" : "", *plain = progress->color ? "\033[0m" : "";
-  int stage_length = (int)strlen(progress->stage);
-  int rest = terminal_columns() - 1 - stage_length;
-  fprintf(stderr, "\r\033[K%s%s%s%.*s", bold, progress->stage, plain, rest > 0 ? rest : 0, text + stage_length);
+  int room = terminal_columns() - 2 - (int)(strlen(progress->stage) + strlen(bar));
+  fprintf(stderr, "\r\033[K%s%s%s %s%.*s", bold, progress->stage, plain, bar, room > 0 ? room : 0, line);
   fflush(stderr);
 }
 
@@ -96,13 +101,16 @@ static bool report(void *context, const char *stage, const char *unit, uint64_t 
   double interval = progress->terminal ? BAR_INTERVAL_S : LINE_INTERVAL_S;
   if (complete) progress->complete = true;
   if (!progress->quiet && (complete || now - progress->printed >= interval)) {
-    char line[384];
-    format_line(line, sizeof line, progress, unit, done, total, note, now);
+    const struct report r = {.unit = unit, .note = note, .done = done, .total = total, .now = now};
+    struct buffer line;
+    buffer_init(&line);
+    format_line(&line, progress, &r);
     if (progress->terminal) {
-      print_bar(progress, line, done, total);
+      print_bar(progress, &r, line.data);
     } else {
-      fprintf(stderr, "%s: %s\n", progress->stage, line);
+      fprintf(stderr, "%s: %s\n", progress->stage, line.data);
     }
+    buffer_clear(&line);
     progress->printed = now;
   }
   return progress_signal() == 0;

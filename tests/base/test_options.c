@@ -17,6 +17,7 @@ struct values {
   struct options_spec spec;
   struct options_result result;
   struct eaglet_error err;
+  char line[512];
 };
 
 static void values_init(struct values *v) {
@@ -52,11 +53,11 @@ static void values_clear(struct values *v) {
 
 /* Splits line at blanks ("_" is an empty argument) and parses it. */
 static enum eaglet_status parse(struct values *v, const char *line) {
-  static char copy[512];
+  char *copy = v->line;
   char *argv[32] = {"train"};
   int argc = 1;
   values_init(v);
-  snprintf(copy, sizeof copy, "%s", line);
+  snprintf(copy, sizeof v->line, "%s", line);
   for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = strcmp(word, "_") ? word : "";
   return options_parse(&v->spec, argc, argv, &v->result, &v->err);
 }

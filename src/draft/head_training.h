@@ -31,7 +31,9 @@ struct micro_batch {
   const float *target;           /* [n_target_rows, Vd] probabilities */
   const int32_t *target_row;     /* [S] row of target for slot t's own distribution (over x_{t+2}), or -1: none / outside the draft vocabulary */
   const uint8_t *loss_mask;      /* [S] slot t supervised at step 0; step k uses slot t+k's mask */
-  const uint8_t *compute_all;    /* NULL, or [S] forces rows to be computed even without loss (tests) */
+  const int32_t *reply_begin;    /* [S] or NULL. Slot t counts at step k only if t >= reply_begin[t+k]: roll-outs that start before the reply
+                                    they end in are left out. NULL: the reference's rule, which keeps them */
+  bool compute_all;              /* compute every row of every step, loss or not (tests) */
   float loss_scale;              /* loss_k = loss_scale * sum over slots; e.g. 1/(B*T) or 1/number of supervised slots */
   const float *step_weight;      /* [n_steps] decay^k */
 };
@@ -39,12 +41,14 @@ struct micro_result {
   double step_loss[16];          /* loss_scale * sum */
   int64_t step_slots[16], step_hits[16], step_masked[16]; /* with loss; argmax equal; mask set (out-of-vocabulary included) */
 };
-/* Forward of all steps. hidden/logits of a step can be read back with head_training_hidden for tests. */
-void head_training_forward(struct head_training *training, const float *parameters, const struct micro_batch *batch,
+/* Forward of all steps. Logits exist only chunk by chunk, so the gradient of lm_head is made here: with gradients (same layout as parameters)
+ * not NULL it is added to them, and backward must follow; with NULL this is an evaluation. */
+void head_training_forward(struct head_training *training, const float *parameters, const struct micro_batch *batch, float *gradients,
                            struct micro_result *result);
-/* Adds d(total loss)/d(parameters) to gradients (same layout). Must follow forward of the same batch. */
+/* Adds d(total loss)/d(every other parameter) to gradients. Must follow forward of the same batch with the same gradients. */
 void head_training_backward(struct head_training *training, const float *parameters, const struct micro_batch *batch, float *gradients);
 /* Test access: pre-norm hidden z of step k, rows in active order with slots in *slots. */
 int32_t head_training_hidden(const struct head_training *training, int32_t step, const int32_t **slots, const float **hidden);
+double head_training_flops(const struct head_training *training); /* multiply-adds times two of the last forward and its backward */
 
 #endif

@@ -6,7 +6,7 @@
 
 void cpu_gemm(struct compute *c, const struct gemm_params *p) {
   (void)c;
-  if (p->m == 0 || p->n == 0) return;
+  if (p->m == 0 || p->n == 0 || (p->k == 0 && p->beta == 1.0f)) return;
   int64_t lda = p->lda ? p->lda : (p->transpose_a ? p->m : p->k);
   int64_t ldb = p->ldb ? p->ldb : (p->transpose_b ? p->k : p->n);
   int64_t ldc = p->ldc ? p->ldc : p->n;

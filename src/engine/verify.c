@@ -1,0 +1,431 @@
+/* verify.c - runs the target on given tokens and compares; see verify.h. Owns a small forward of its own, so that it depends on nothing but the
+ * layer loop that it judges. Two judges share the passes: verify_reference (a file) and verify_proof (the model itself). */
+#include "engine/verify.h"
+
+#include "base/memory.h"
+#include "base/util.h"
+#include "checkpoint/safetensors.h"
+#include "model/forward.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS_MAX 128
+#define TOLERANCE_DEFAULT 2e-3
+#define TIE_GAP 1e-3       /* two logits closer than this may swap between runtimes */
+#define PROMPTS_MAX 4096
+#define MAX_REL_CAP 1e300  /* JSON has no infinity */
+
+struct verifier {
+  struct compute *compute;
+  struct model *model;
+  struct forward *forward;
+  struct kv_cache kv;
+  struct kv_sequence sequence;
+  struct batch batch;
+  float *start;            /* device [ROWS_MAX, H] */
+  double tolerance;
+  json_t *document;
+  double worst;            /* largest value judged so far, and its name */
+  char worst_name[96];
+};
+
+/* What one pass over n tokens gives; host arrays, NULL: not wanted. */
+struct pass {
+  const int32_t *tokens;
+  int32_t n;
+  struct tap_set taps;
+  const float *start;      /* [n, H] residual at start_state, or NULL */
+  int32_t start_state;
+  float *states;           /* [taps.n, n, H] */
+  float *norm, *logits;    /* [n, H], [n, V] */
+};
+
+static void verifier_close(struct verifier *v) {
+  batch_release(&v->batch);
+  if (v->sequence.cache) kv_sequence_release(&v->sequence);
+  if (v->kv.pools) kv_cache_release(&v->kv);
+  if (v->start) v->compute->free(v->compute, v->start);
+  forward_free(v->forward);
+  model_close(v->model);
+  if (v->compute) compute_close(v->compute);
+}
+
+static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_verify_params *params, int32_t tokens_max, struct eaglet_error *err) {
+  enum eaglet_precision precision = params->precision == EAGLET_PRECISION_DEFAULT ? EAGLET_PRECISION_EXACT : params->precision;
+  int32_t n_pages = (tokens_max - 1) / KV_PAGE_TOKENS + 1;
+  struct block_shape shape;
+  TRY(compute_open_cpu(&v->compute, params->threads, precision, err));
+  const struct model_params open = {.path = params->model, .compute = v->compute, .positions_max = tokens_max > 4096 ? tokens_max : 0};
+  TRY(model_open(&v->model, &open, err));
+  block_shape_from_features(&shape, &v->model->arch.features);
+  TRY(forward_create(&v->forward, v->model, ROWS_MAX, n_pages, err));
+  TRY(kv_cache_init(&v->kv, v->compute, v->model->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
+  TRY(kv_sequence_init(&v->sequence, &v->kv, tokens_max, err));
+  TRY(kv_sequence_reserve(&v->sequence, tokens_max, err));
+  v->start = v->compute->alloc(v->compute, (size_t)ROWS_MAX * (size_t)shape.hidden * sizeof(float));
+  if (!v->start) FAIL(err, EAGLET_E_RESOURCE, "verify: no memory for %d rows", ROWS_MAX);
+  batch_init(&v->batch, ROWS_MAX);
+  return EAGLET_OK;
+}
+
+/* Copies a chunk's results to their places. */
+static void keep(struct verifier *v, const struct pass *pass, const struct forward_run *run, int32_t begin) {
+  struct compute *c = v->compute;
+  size_t hidden = (size_t)v->model->arch.features.hidden, n_vocab = (size_t)v->model->arch.features.n_vocab, n = (size_t)run->batch->n, at = (size_t)begin;
+  for (int32_t t = 0; pass->states && t < pass->taps.n; t++) {
+    for (size_t i = 0; i < n; i++) {
+      float *to = pass->states + ((size_t)t * (size_t)pass->n + at + i) * hidden;
+      c->download(c, to, run->tapped + (i * (size_t)pass->taps.n + (size_t)t) * hidden, hidden * sizeof(float));
+    }
+  }
+  if (pass->norm) c->download(c, pass->norm + at * hidden, run->normed, n * hidden * sizeof(float));
+  if (pass->logits) c->download(c, pass->logits + at * n_vocab, run->logits, n * n_vocab * sizeof(float));
+}
+
+static enum eaglet_status pass_run(struct verifier *v, const struct pass *pass, struct eaglet_error *err) {
+  size_t hidden = (size_t)v->model->arch.features.hidden;
+  for (int32_t begin = 0; begin < pass->n; begin += ROWS_MAX) {
+    int32_t n = pass->n - begin < ROWS_MAX ? pass->n - begin : ROWS_MAX;
+    batch_reset(&v->batch);
+    for (int32_t i = begin; i < begin + n; i++) {
+      struct batch_row *row = batch_add(&v->batch);
+      *row = (struct batch_row){.token = pass->tokens[i], .position = i, .slot = i, .parent = -1, .kv = &v->sequence, .wants_logits = true};
+    }
+    struct forward_run run = {.batch = &v->batch, .kv = &v->kv, .taps = pass->taps, .start_state = pass->start_state,
+                              .no_head = !pass->norm && !pass->logits};
+    if (pass->start) {
+      v->compute->upload(v->compute, v->start, pass->start + (size_t)begin * hidden, (size_t)n * hidden * sizeof(float));
+      run.start = v->start;
+    }
+    TRY(forward_run(v->forward, &run, err));
+    keep(v, pass, &run, begin);
+  }
+  return EAGLET_OK;
+}
+
+static double max_rel(const float *a, const float *b, size_t n) {
+  double difference = 0, largest = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (!isfinite(a[i]) || !isfinite(b[i])) return MAX_REL_CAP;
+    difference = fmax(difference, fabs((double)a[i] - (double)b[i]));
+    largest = fmax(largest, fabs((double)b[i]));
+  }
+  return largest > 0 ? difference / largest : difference > 0 ? MAX_REL_CAP : 0;
+}
+
+/* Remembers the worst value, for the message. */
+static void judge(struct verifier *v, double value, const char *format, const char *prefix, int32_t number) {
+  if (value <= v->worst) return;
+  v->worst = value;
+  snprintf(v->worst_name, sizeof v->worst_name, format, prefix, number);
+}
+
+static enum eaglet_status verdict(struct verifier *v, const char *against, struct eaglet_error *err) {
+  bool ok = v->worst <= v->tolerance;
+  json_object_set_new(v->document, "ok", json_boolean(ok));
+  json_object_set_new(v->document, "tolerance", json_real(v->tolerance));
+  if (ok) return EAGLET_OK;
+  FAIL(err, EAGLET_E_CHECK, "%s: expected at most %g from %s, found %.3g", v->worst_name, v->tolerance, against, v->worst);
+}
+
+/* ---- against a reference file ---- */
+
+/* One prompt of the file: names start with prefix; row selects from a [B, T] batch. */
+struct prompt {
+  const struct safetensors *file;
+  char prefix[16];
+  int32_t row, n;          /* n tokens */
+  int32_t n_rows;
+  int32_t *tokens;
+};
+
+/* Largest error of every state (index = state), norm and logits, over all prompts. */
+struct errors {
+  double *states, norm, logits;
+  bool *has_state, has_norm, has_logits, has_argmax;
+  int64_t n_argmax, n_wrong, n_ties;
+};
+
+static const struct tensor_entry *prompt_tensor(const struct prompt *p, const char *name) {
+  char full[64];
+  snprintf(full, sizeof full, "%s%s", p->prefix, name);
+  return safetensors_find(p->file, full);
+}
+
+/* The prompt's part of an F32 tensor [(B,) n_tokens, width] as own floats, NULL when the file has none; a wrong shape fails. */
+static enum eaglet_status prompt_floats(float **values, const struct prompt *p, const char *name, int32_t n_tokens, int32_t width, struct eaglet_error *err) {
+  const struct tensor_entry *tensor = prompt_tensor(p, name);
+  *values = NULL;
+  if (!tensor) return EAGLET_OK;
+  int r = tensor->rank;
+  bool fits = (r == 2 || (r == 3 && tensor->shape[0] == p->n_rows)) && tensor->shape[r - 1] == width && tensor->shape[r - 2] == n_tokens && (r == 3 || p->n_rows == 1);
+  if (!fits || (tensor->dtype != DTYPE_F32 && tensor->dtype != DTYPE_BF16 && tensor->dtype != DTYPE_F16)) {
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected floats [%s%d, %d], found %s of rank %d", tensor->path, tensor->name, p->n_rows > 1 ? "B, " : "", n_tokens, width, dtype_name(tensor->dtype), r);
+  }
+  size_t n = (size_t)n_tokens * (size_t)width, bytes = (size_t)dtype_bits(tensor->dtype) / 8;
+  *values = memory_alloc(n * sizeof(float));
+  dtype_to_f32(*values, tensor->data + (size_t)p->row * n * bytes, tensor->dtype, n);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status compare(double *worst, bool *has, const struct prompt *p, const char *name, const float *own, int32_t n_tokens, int32_t width, struct eaglet_error *err) {
+  float *expected;
+  TRY(prompt_floats(&expected, p, name, n_tokens, width, err));
+  if (!expected) return EAGLET_OK;
+  *has = true;
+  *worst = fmax(*worst, max_rel(own, expected, (size_t)n_tokens * (size_t)width));
+  free(expected);
+  return EAGLET_OK;
+}
+
+/* States in groups of TAPS_MAX, so that any depth fits. */
+static enum eaglet_status compare_states(struct verifier *v, const struct prompt *p, struct errors *errors, struct eaglet_error *err) {
+  int32_t n_layers = v->model->arch.features.n_layers, hidden = v->model->arch.features.hidden;
+  size_t span = (size_t)p->n * (size_t)hidden;
+  float *states = memory_alloc(TAPS_MAX * span * sizeof(float));
+  enum eaglet_status status = EAGLET_OK;
+  for (int32_t first = 1; first <= n_layers && status == EAGLET_OK; first += TAPS_MAX) {
+    struct pass pass = {.tokens = p->tokens, .n = p->n, .states = states};
+    for (int32_t k = first; k <= n_layers && k < first + TAPS_MAX; k++) pass.taps.states[pass.taps.n++] = k;
+    status = pass_run(v, &pass, err);
+    for (int32_t t = 0; t < pass.taps.n && status == EAGLET_OK; t++) {
+      char name[32];
+      int32_t state = first + t;
+      snprintf(name, sizeof name, "layer.%d", state - 1);
+      status = compare(&errors->states[state], &errors->has_state[state], p, name, states + (size_t)t * span, p->n, hidden, err);
+      judge(v, errors->states[state], "%sstate %d", p->prefix, state);
+    }
+  }
+  free(states);
+  return status;
+}
+
+/* Row by row the reference's argmax; a swap of two nearly equal logits is a tie, anything else is wrong. */
+static enum eaglet_status compare_argmax(struct verifier *v, const struct prompt *p, struct errors *errors, const float *logits, struct eaglet_error *err) {
+  const struct tensor_entry *tensor = prompt_tensor(p, "argmax");
+  int32_t n_vocab = v->model->arch.features.n_vocab;
+  if (!tensor) return EAGLET_OK;
+  if (tensor->dtype != DTYPE_I64 || tensor->n_bytes != 8 * (uint64_t)p->n * (uint64_t)p->n_rows) FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 for %d tokens", tensor->path, tensor->name, p->n);
+  errors->has_argmax = true;
+  for (int32_t i = 0; i < p->n; i++) {
+    const float *row = logits + (size_t)i * (size_t)n_vocab;
+    int64_t expected;
+    int32_t best = 0;
+    memcpy(&expected, tensor->data + 8 * ((size_t)p->row * (size_t)p->n + (size_t)i), sizeof expected);
+    if (expected < 0 || expected >= n_vocab) FAIL(err, EAGLET_E_INPUT, "%s: %s: id %lld is outside the vocabulary", tensor->path, tensor->name, (long long)expected);
+    for (int32_t k = 1; k < n_vocab; k++) best = row[k] > row[best] ? k : best;
+    errors->n_argmax++;
+    if (best == expected) continue;
+    if (row[best] - row[expected] < TIE_GAP) errors->n_ties++;
+    else errors->n_wrong++;
+  }
+  if (errors->n_wrong > 0) judge(v, MAX_REL_CAP, "%sargmax (%d rows differ)", p->prefix, (int32_t)errors->n_wrong);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status compare_outputs(struct verifier *v, const struct prompt *p, struct errors *errors, struct eaglet_error *err) {
+  int32_t hidden = v->model->arch.features.hidden, n_vocab = v->model->arch.features.n_vocab, last = p->n < 8 ? p->n : 8;
+  float *norm = memory_alloc((size_t)p->n * (size_t)hidden * sizeof(float)), *logits = memory_try((size_t)p->n * (size_t)n_vocab * sizeof(float));
+  const struct pass pass = {.tokens = p->tokens, .n = p->n, .norm = norm, .logits = logits};
+  enum eaglet_status status = logits ? pass_run(v, &pass, err) : error_set(err, EAGLET_E_RESOURCE, "verify: no memory for the logits of %d tokens", p->n);
+  if (status == EAGLET_OK) status = compare(&errors->norm, &errors->has_norm, p, "norm", norm, p->n, hidden, err);
+  if (status == EAGLET_OK) status = compare(&errors->logits, &errors->has_logits, p, "logits", logits, p->n, n_vocab, err);
+  if (status == EAGLET_OK) status = compare(&errors->logits, &errors->has_logits, p, "logits_last8", logits + (size_t)(p->n - last) * (size_t)n_vocab, last, n_vocab, err);
+  if (status == EAGLET_OK) status = compare_argmax(v, p, errors, logits, err);
+  judge(v, errors->norm, "%snorm", p->prefix, 0);
+  judge(v, errors->logits, "%slogits", p->prefix, 0);
+  free(norm);
+  memory_try_free(logits);
+  return status;
+}
+
+/* Reads input_ids of one row. */
+static enum eaglet_status prompt_tokens(struct prompt *p, const struct tensor_entry *ids, struct eaglet_error *err) {
+  p->tokens = memory_alloc((size_t)p->n * sizeof *p->tokens);
+  for (int32_t i = 0; i < p->n; i++) {
+    size_t at = (size_t)p->row * (size_t)p->n + (size_t)i;
+    int64_t id;
+    int32_t narrow;
+    memcpy(&narrow, ids->data + 4 * at, sizeof narrow);
+    if (ids->dtype == DTYPE_I64) memcpy(&id, ids->data + 8 * at, sizeof id);
+    else id = narrow;
+    if (id < 0 || id > INT32_MAX) FAIL(err, EAGLET_E_INPUT, "%s: %s[%d]: token id %lld", ids->path, ids->name, i, (long long)id);
+    p->tokens[i] = (int32_t)id;
+  }
+  return EAGLET_OK;
+}
+
+static enum eaglet_status check_ids(const struct tensor_entry *ids, struct eaglet_error *err) {
+  bool fits = (ids->rank == 1 || ids->rank == 2) && (ids->dtype == DTYPE_I64 || ids->dtype == DTYPE_I32) && ids->shape[ids->rank - 1] > 0 && ids->shape[ids->rank - 1] < 1 << 24;
+  if (fits && (ids->rank == 1 || (ids->shape[0] > 0 && ids->shape[0] <= PROMPTS_MAX))) return EAGLET_OK;
+  FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 or I32 of shape [T] or [B, T], found %s of rank %d", ids->path, ids->name, dtype_name(ids->dtype), ids->rank);
+}
+
+/* The i-th prompt set: "" first, then "p0.", "p1." ... NULL at the end. */
+static const struct tensor_entry *prompt_set(const struct safetensors *file, int i, char prefix[16]) {
+  char name[32];
+  bool plain = safetensors_find(file, "input_ids") != NULL;
+  if (plain && i == 0) prefix[0] = 0;
+  else snprintf(prefix, 16, "p%d.", i - plain);
+  snprintf(name, sizeof name, "%sinput_ids", prefix);
+  return safetensors_find(file, name);
+}
+
+static enum eaglet_status reference_length(int32_t *tokens_max, const struct safetensors *file, struct eaglet_error *err) {
+  const struct tensor_entry *ids;
+  char prefix[16];
+  *tokens_max = 0;
+  for (int i = 0; i < PROMPTS_MAX && (ids = prompt_set(file, i, prefix)) != NULL; i++) {
+    TRY(check_ids(ids, err));
+    if (ids->shape[ids->rank - 1] > *tokens_max) *tokens_max = (int32_t)ids->shape[ids->rank - 1];
+  }
+  if (*tokens_max == 0) FAIL(err, EAGLET_E_INPUT, "%s: expected a tensor input_ids or p0.input_ids, found none among %zu", file->path, file->n);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status verify_prompt(struct verifier *v, const struct tensor_entry *ids, struct prompt *p, struct errors *errors, struct eaglet_error *err) {
+  p->n = (int32_t)ids->shape[ids->rank - 1];
+  enum eaglet_status status = prompt_tokens(p, ids, err);
+  if (status == EAGLET_OK) status = compare_states(v, p, errors, err);
+  if (status == EAGLET_OK) status = compare_outputs(v, p, errors, err);
+  free(p->tokens);
+  p->tokens = NULL;
+  json_array_append_new(json_object_get(v->document, "prompts"), json_pack("{s:s, s:i, s:i}", "prefix", p->prefix, "row", p->row, "tokens", p->n));
+  return status;
+}
+
+static json_t *report_errors(struct verifier *v, const struct errors *errors) {
+  json_t *layers = json_array();
+  for (int32_t k = 1; k <= v->model->arch.features.n_layers; k++) {
+    if (errors->has_state[k]) json_array_append_new(layers, json_pack("{s:i, s:f}", "state", k, "max_rel", errors->states[k]));
+  }
+  json_object_set_new(v->document, "layers", layers);
+  if (errors->has_norm) json_object_set_new(v->document, "norm", json_pack("{s:f}", "max_rel", errors->norm));
+  if (errors->has_logits) json_object_set_new(v->document, "logits", json_pack("{s:f}", "max_rel", errors->logits));
+  if (errors->has_argmax) {
+    json_object_set_new(v->document, "argmax", json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)errors->n_argmax, "different", (json_int_t)errors->n_wrong, "ties", (json_int_t)errors->n_ties));
+  }
+  return layers;
+}
+
+static enum eaglet_status verify_reference(struct verifier *v, const struct safetensors *file, struct eaglet_error *err) {
+  size_t n_states = (size_t)v->model->arch.features.n_layers + 1;
+  struct errors errors = {.states = memory_alloc(n_states * sizeof(double)), .has_state = memory_alloc(n_states * sizeof(bool))};
+  struct prompt prompt = {.file = file};
+  const struct tensor_entry *ids;
+  enum eaglet_status status = EAGLET_OK;
+  json_object_set_new(v->document, "prompts", json_array());
+  for (int i = 0; status == EAGLET_OK && i < PROMPTS_MAX && (ids = prompt_set(file, i, prompt.prefix)) != NULL; i++) {
+    prompt.n_rows = ids->rank == 2 ? (int32_t)ids->shape[0] : 1;
+    for (prompt.row = 0; status == EAGLET_OK && prompt.row < prompt.n_rows; prompt.row++) status = verify_prompt(v, ids, &prompt, &errors, err);
+  }
+  if (status == EAGLET_OK) {
+    json_t *layers = report_errors(v, &errors);
+    if (json_array_size(layers) == 0 && !errors.has_logits) status = error_set(err, EAGLET_E_INPUT, "%s: holds neither layer.{i} nor logits to compare with", file->path);
+  }
+  free(errors.states);
+  free(errors.has_state);
+  return status == EAGLET_OK ? verdict(v, "the reference", err) : status;
+}
+
+/* ---- proof of capture ---- */
+
+#define PROOF_LENGTHS 4
+static const int32_t proof_lengths[PROOF_LENGTHS] = {1, 7, 33, 70}; /* one row; inside a page; across pages */
+
+/* Worst over the lengths, per start state. */
+struct proof {
+  double *error, *perturbed; /* [N + 1]: relative difference of the replayed logits; least effect of a disturbed state */
+  bool *bitwise;
+  float *own, *replayed, *states; /* [n, V], [n, V], [TAPS_MAX, n, H] */
+  int32_t tokens[128], n;
+};
+
+/* Replays from `state`, whose residual is x; then once more with x disturbed, which must show in the logits. */
+static enum eaglet_status prove_state(struct verifier *v, struct proof *proof, int32_t state, float *x, struct eaglet_error *err) {
+  size_t n = (size_t)proof->n * (size_t)v->model->arch.features.n_vocab, span = (size_t)proof->n * (size_t)v->model->arch.features.hidden;
+  const struct pass pass = {.tokens = proof->tokens, .n = proof->n, .start = x, .start_state = state, .logits = proof->replayed};
+  TRY(pass_run(v, &pass, err));
+  proof->error[state] = fmax(proof->error[state], max_rel(proof->replayed, proof->own, n));
+  proof->bitwise[state] = proof->bitwise[state] && memcmp(proof->replayed, proof->own, n * sizeof(float)) == 0;
+  for (size_t i = 0; i < span; i++) x[i] *= 1 + 0.1f * (float)(random_uniform(7, (uint64_t)state, i) - 0.5);
+  TRY(pass_run(v, &pass, err));
+  proof->perturbed[state] = fmin(proof->perturbed[state], max_rel(proof->replayed, proof->own, n));
+  return EAGLET_OK;
+}
+
+/* Captures every state of one token row, TAPS_MAX at a time, and replays from each. */
+static enum eaglet_status prove_tokens(struct verifier *v, struct proof *proof, struct eaglet_error *err) {
+  int32_t n_layers = v->model->arch.features.n_layers;
+  size_t n = (size_t)proof->n * (size_t)v->model->arch.features.n_vocab, span = (size_t)proof->n * (size_t)v->model->arch.features.hidden;
+  const struct pass plain = {.tokens = proof->tokens, .n = proof->n, .logits = proof->own};
+  TRY(pass_run(v, &plain, err));
+  for (int32_t first = 0; first <= n_layers; first += TAPS_MAX) {
+    struct pass capture = {.tokens = proof->tokens, .n = proof->n, .states = proof->states, .logits = proof->replayed};
+    for (int32_t k = first; k <= n_layers && k < first + TAPS_MAX; k++) capture.taps.states[capture.taps.n++] = k;
+    TRY(pass_run(v, &capture, err));
+    judge(v, max_rel(proof->replayed, proof->own, n), "%slogits of a run with taps from state %d", "", first);
+    for (int32_t t = 0; t < capture.taps.n; t++) TRY(prove_state(v, proof, first + t, proof->states + (size_t)t * span, err));
+  }
+  return EAGLET_OK;
+}
+
+static enum eaglet_status prove_lengths(struct verifier *v, struct proof *proof, struct eaglet_error *err) {
+  const struct features *f = &v->model->arch.features;
+  for (int i = 0; i < PROOF_LENGTHS; i++) {
+    proof->n = proof_lengths[i];
+    if (proof->n > v->model->rope.n_positions) continue;
+    for (int32_t t = 0; t < proof->n; t++) proof->tokens[t] = (int32_t)(random_u64(11, (uint64_t)i, (uint64_t)t) % (uint64_t)f->n_vocab);
+    TRY(prove_tokens(v, proof, err));
+  }
+  return EAGLET_OK;
+}
+
+static enum eaglet_status verify_proof(struct verifier *v, struct eaglet_error *err) {
+  const struct features *f = &v->model->arch.features;
+  size_t n_states = (size_t)f->n_layers + 1, rows = (size_t)proof_lengths[PROOF_LENGTHS - 1];
+  struct proof proof = {.error = memory_alloc(n_states * sizeof(double)), .perturbed = memory_alloc(n_states * sizeof(double)),
+                        .bitwise = memory_alloc(n_states * sizeof(bool)), .own = memory_try(rows * (size_t)f->n_vocab * sizeof(float)),
+                        .replayed = memory_try(rows * (size_t)f->n_vocab * sizeof(float)), .states = memory_try(TAPS_MAX * rows * (size_t)f->hidden * sizeof(float))};
+  enum eaglet_status status = EAGLET_OK;
+  for (size_t k = 0; k < n_states; k++) {
+    proof.bitwise[k] = true;
+    proof.perturbed[k] = MAX_REL_CAP;
+  }
+  if (!proof.own || !proof.replayed || !proof.states) status = error_set(err, EAGLET_E_RESOURCE, "verify: no memory for %zu rows of logits", rows);
+  if (status == EAGLET_OK) status = prove_lengths(v, &proof, err);
+  json_t *list = json_array();
+  for (int32_t k = 0; k <= f->n_layers && status == EAGLET_OK; k++) {
+    judge(v, proof.error[k], "%slogits from state %d", "", k);
+    if (proof.perturbed[k] <= fmax(1e-6, 2 * proof.error[k])) judge(v, MAX_REL_CAP, "%slogits do not depend on state %d, the proof is void; error", "", k);
+    json_array_append_new(list, json_pack("{s:i, s:f, s:b, s:f}", "state", k, "max_rel", proof.error[k], "bitwise", proof.bitwise[k], "perturbed", proof.perturbed[k]));
+  }
+  json_object_set_new(v->document, "proof", list);
+  free(proof.error);
+  free(proof.perturbed);
+  free(proof.bitwise);
+  memory_try_free(proof.own);
+  memory_try_free(proof.replayed);
+  memory_try_free(proof.states);
+  return status == EAGLET_OK ? verdict(v, "the model's own logits", err) : status;
+}
+
+enum eaglet_status verify_run(const struct eaglet_verify_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  struct verifier v = {.tolerance = params->tolerance > 0 ? params->tolerance : TOLERANCE_DEFAULT, .document = json_object()};
+  struct safetensors file = {.path = NULL};
+  int32_t tokens_max = proof_lengths[PROOF_LENGTHS - 1];
+  enum eaglet_status status = EAGLET_OK;
+  *json = (struct eaglet_text){0};
+  if (params->reference) status = safetensors_open(&file, params->reference, err);
+  if (params->reference && status == EAGLET_OK) status = reference_length(&tokens_max, &file, err);
+  if (status == EAGLET_OK) status = verifier_open(&v, params, tokens_max, err);
+  if (status == EAGLET_OK) status = params->reference ? verify_reference(&v, &file, err) : verify_proof(&v, err);
+  if (status == EAGLET_OK || status == EAGLET_E_CHECK) *json = json_dump(v.document, 2);
+  json_decref(v.document);
+  verifier_close(&v);
+  safetensors_close(&file);
+  return status;
+}

@@ -125,7 +125,7 @@ static void read_yarn(struct field_reader *reader, const struct rope_block *bloc
   if (given > 0) rope->attention_factor = given;
   else if (rope->mscale > 0 && rope->mscale_all_dim > 0) rope->attention_factor = get_mscale(rope->factor, rope->mscale) / get_mscale(rope->factor, rope->mscale_all_dim);
   else rope->attention_factor = get_mscale(rope->factor, 1);
-  if (rope->original_positions > 0 && rope->factor * rope->original_positions != f->positions_max) {
+  if (reader->status == EAGLET_OK && rope->original_positions > 0 && rope->factor * rope->original_positions != f->positions_max) {
     arch_warn(reader->arch, "%s: %s.factor %g times original positions %d is not max_position_embeddings %d; the factor is followed",
               reader->what, block->path, rope->factor, rope->original_positions, f->positions_max);
   }

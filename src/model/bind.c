@@ -115,7 +115,7 @@ static enum eaglet_status check_nibbles(struct binder *b, const struct tensor_en
   check->edge = (double)(count[0] + count[1] + count[14] + count[15]) / total;
   check->lowest = (double)count[0] / total;
   snprintf(check->tensor, sizeof check->tensor, "%s", packed->name);
-  if (check->edge > 0.5 && check->edge > 2 * check->center) {
+  if (check->edge > 0.3 && check->edge > 2 * check->center) {
     FAIL(b->err, EAGLET_E_INPUT, "%s: %s: nibbles peak at 0 and 15 (%.0f%%), not around 8 (%.0f%%): not the offset binary of pack-quantized", packed->path, packed->name,
          100 * check->edge, 100 * check->center);
   }

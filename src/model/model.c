@@ -75,7 +75,7 @@ int32_t model_default_states(const struct features *features, int32_t states[3])
   int32_t n_layers = features->n_layers, wanted[3] = {2, n_layers / 2, n_layers - 3}, n = 0;
   for (int i = 0; i < 3; i++) {
     int32_t at = n;
-    if (wanted[i] < 1) continue;
+    if (wanted[i] < 1 || wanted[i] > n_layers) continue;
     while (at > 0 && states[at - 1] > wanted[i]) at--;
     if (at > 0 && states[at - 1] == wanted[i]) continue;
     for (int32_t k = n; k > at; k--) states[k] = states[k - 1];

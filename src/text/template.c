@@ -1,0 +1,261 @@
+/* template.c - a checkpoint's chat template: where it comes from, its context, rendering, tokenisation. The mask of trained
+ * tokens is made in template_mask.c.
+ *
+ * Messages are deep-copied before a render, so that every string in them has an address of its own: origins are addresses.
+ */
+#include "text/template_internal.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define TEMPLATE_BYTES_MAX ((size_t)16 << 20)
+#define NESTING_MAX 1000
+
+/* ---- open and close ---- */
+
+static enum eaglet_status compile(struct jinja_program **program, const char *source, size_t length, const char *what,
+                                  struct eaglet_error *err) {
+  enum eaglet_status status = jinja_compile(program, source, length, err);
+  return status == EAGLET_OK ? status : error_prefix(err, "%s", what);
+}
+
+enum eaglet_status chat_template_parse(struct chat_template **template_, const char *source, size_t length,
+                                       const struct tokenizer *tokenizer, struct eaglet_error *err) {
+  *template_ = NULL;
+  struct jinja_program *program;
+  TRY(jinja_compile(&program, source, length, err));
+  *template_ = memory_alloc(sizeof **template_);
+  (*template_)->program = program;
+  (*template_)->tokenizer = tokenizer;
+  return EAGLET_OK;
+}
+
+/* chat_template as a string, or as a list of {name, template} of which "default" and "tool_use" are used. */
+static enum eaglet_status compile_json(struct chat_template *t, const json_t *value, const char *path, struct eaglet_error *err) {
+  if (json_is_string(value))
+    return compile(&t->program, json_string_value(value), json_string_length(value), path, err);
+  size_t i;
+  json_t *entry;
+  json_array_foreach(value, i, entry) {
+    const json_t *name = json_object_get(entry, "name"), *source = json_object_get(entry, "template");
+    if (!json_is_string(name) || !json_is_string(source))
+      FAIL(err, EAGLET_E_INPUT, "%s: chat_template[%zu]: expected name and template", path, i);
+    struct jinja_program **program = strcmp(json_string_value(name), "default") == 0    ? &t->program
+                                     : strcmp(json_string_value(name), "tool_use") == 0 ? &t->program_tools
+                                                                                         : NULL;
+    if (program && !*program) TRY(compile(program, json_string_value(source), json_string_length(source), path, err));
+  }
+  if (!t->program) FAIL(err, EAGLET_E_INPUT, "%s: chat_template: expected a string or a list with a \"default\" template", path);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status open_jinja_file(struct chat_template *t, const char *path, struct eaglet_error *err) {
+  struct eaglet_text text = {0};
+  enum eaglet_status status = file_read(&text, path, TEMPLATE_BYTES_MAX, err);
+  if (status == EAGLET_OK) status = compile(&t->program, text.data ? text.data : "", text.length, path, err);
+  free(text.data);
+  return status;
+}
+
+static enum eaglet_status open_json_file(struct chat_template *t, const char *path, struct eaglet_error *err) {
+  json_t *json;
+  TRY(json_parse_file(&json, path, err));
+  const json_t *value = json_object_get(json, "chat_template");
+  enum eaglet_status status = value && !json_is_null(value) ? compile_json(t, value, path, err) : EAGLET_OK;
+  json_decref(json);
+  return status;
+}
+
+enum eaglet_status chat_template_open(struct chat_template **template_, const char *directory,
+                                      const struct tokenizer *tokenizer, struct eaglet_error *err) {
+  static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"};
+  *template_ = NULL;
+  struct chat_template *t = memory_alloc(sizeof *t);
+  enum eaglet_status status = EAGLET_OK;
+  t->tokenizer = tokenizer;
+  for (size_t i = 0; i < sizeof names / sizeof *names && !t->program && status == EAGLET_OK; i++) {
+    char *path = file_join(directory, names[i]);
+    if (file_exists(path)) status = i == 0 ? open_jinja_file(t, path, err) : open_json_file(t, path, err);
+    free(path);
+  }
+  if (status == EAGLET_OK && !t->program)
+    status = error_set(err, EAGLET_E_INPUT, "%s: no chat template (chat_template.jinja, tokenizer_config.json, chat_template.json)",
+                       directory);
+  if (status == EAGLET_OK) *template_ = t;
+  else chat_template_close(t);
+  return status;
+}
+
+void chat_template_close(struct chat_template *template_) {
+  if (!template_) return;
+  jinja_free(template_->program);
+  jinja_free(template_->program_tools);
+  free(template_);
+}
+
+/* ---- rendering ---- */
+
+/* The variables transformers passes: special tokens that exist, messages, tools, documents, the flag, then kwargs. */
+static json_t *make_context(const struct chat_template *t, const struct chat_params *params) {
+  static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"};
+  json_t *context = json_object();
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+    const char *text = tokenizer_named(t->tokenizer, tokens[i]);
+    if (*text) json_object_set_new(context, tokens[i], json_string(text));
+  }
+  json_object_set_new(context, "tools", params->tools ? json_incref((json_t *)params->tools) : json_null());
+  json_object_set_new(context, "documents", json_null());
+  json_object_set_new(context, "add_generation_prompt", json_boolean(params->add_generation_prompt));
+  if (params->kwargs) json_object_update(context, (json_t *)params->kwargs);
+  return context;
+}
+
+enum eaglet_status template_render(const struct chat_template *t, const struct chat_params *params, json_t *messages,
+                                   struct jinja_output *output, struct eaglet_error *err) {
+  *output = (struct jinja_output){0};
+  if (!json_is_array(messages)) FAIL(err, EAGLET_E_INPUT, "messages: expected an array");
+  bool has_tools = params->tools && json_array_size(params->tools) > 0;
+  const struct jinja_program *program = has_tools && t->program_tools ? t->program_tools : t->program;
+  json_t *context = make_context(t, params);
+  json_object_set(context, "messages", messages);
+  enum eaglet_status status = jinja_render(program, context, NULL, output, err);
+  json_decref(context);
+  return status;
+}
+
+enum eaglet_status chat_template_render(const struct chat_template *template_, const struct chat_params *params,
+                                        struct eaglet_text *text, struct eaglet_error *err) {
+  struct jinja_output output;
+  *text = (struct eaglet_text){0};
+  TRY(template_render(template_, params, (json_t *)params->messages, &output, err));
+  *text = buffer_detach(&output.text);
+  jinja_output_clear(&output);
+  return EAGLET_OK;
+}
+
+/* ---- whose text is it ---- */
+
+static void note_value(struct message_index *index, const json_t *json, int message, enum message_part part, int depth) {
+  if (depth > NESTING_MAX) return; /* deeper than a render accepts */
+  MEMORY_GROW(index->items, index->capacity, index->n + 1);
+  index->items[index->n++] = (struct message_item){json, message, part};
+  size_t i;
+  const char *key;
+  json_t *value;
+  if (json_is_array(json)) {
+    json_array_foreach(json, i, value) note_value(index, value, message, part, depth + 1);
+  } else if (json_is_object(json)) {
+    json_object_foreach((json_t *)json, key, value) {
+      enum message_part inner = part;
+      if (depth == 0 && strcmp(key, "content") == 0) inner = PART_CONTENT;
+      if (depth == 0 && (strcmp(key, "reasoning_content") == 0 || strcmp(key, "reasoning") == 0 || strcmp(key, "thinking") == 0))
+        inner = PART_REASONING;
+      if (depth > 0 && part == PART_CONTENT && strcmp(key, "type") == 0) inner = PART_OTHER; /* of a content part */
+      note_value(index, value, message, inner, depth + 1);
+    }
+  }
+}
+
+static int compare_items(const void *a, const void *b) {
+  const char *x = (const char *)((const struct message_item *)a)->json, *y = (const char *)((const struct message_item *)b)->json;
+  return (x > y) - (x < y);
+}
+
+void message_index_init(struct message_index *index, const json_t *messages) {
+  size_t i;
+  json_t *message;
+  *index = (struct message_index){0};
+  json_array_foreach(messages, i, message) note_value(index, message, (int)i, PART_OTHER, 0);
+  if (index->n) qsort(index->items, index->n, sizeof *index->items, compare_items);
+}
+
+const struct message_item *message_index_find(const struct message_index *index, const json_t *json) {
+  struct message_item key = {.json = json};
+  return index->n ? bsearch(&key, index->items, index->n, sizeof key, compare_items) : NULL;
+}
+
+void message_index_release(struct message_index *index) {
+  free(index->items);
+  *index = (struct message_index){0};
+}
+
+static int count_special(const struct tokenizer *tokenizer, const struct message_index *index, int n_messages) {
+  bool *has = memory_alloc((size_t)n_messages + 1);
+  int n = 0;
+  for (size_t i = 0; i < index->n; i++) {
+    const struct message_item *item = &index->items[i];
+    if (!json_is_string(item->json) || has[item->message]) continue;
+    if (!tokenizer_has_special(tokenizer, json_string_value(item->json), json_string_length(item->json))) continue;
+    has[item->message] = true;
+    n++;
+  }
+  free(has);
+  return n;
+}
+
+/* ---- tokens ---- */
+
+enum eaglet_status template_rendering_make(struct rendering *rendering, const struct chat_template *t,
+                                           const struct chat_tokenize_params *params, const json_t *messages,
+                                           struct eaglet_error *err) {
+  *rendering = (struct rendering){0};
+  rendering->messages = json_deep_copy(messages);
+  message_index_init(&rendering->index, rendering->messages);
+  TRY(template_render(t, &params->chat, rendering->messages, &rendering->output, err));
+  const struct jinja_output *output = &rendering->output;
+  rendering->spans = memory_alloc((output->n_spans + 1) * sizeof *rendering->spans);
+  struct text_span *protection = memory_alloc((output->n_spans + 1) * sizeof *protection);
+  size_t n_protection = 0;
+  for (size_t i = 0; i < output->n_spans; i++) {
+    const struct message_item *item = message_index_find(&rendering->index, output->spans[i].origin);
+    if (!item) continue; /* a token's name, a tool, an argument of the caller */
+    rendering->spans[rendering->n_spans++] =
+        (struct message_span){output->spans[i].begin, output->spans[i].end, item->message, item->part};
+    if (!params->special_in_content) protection[n_protection++] = (struct text_span){output->spans[i].begin, output->spans[i].end};
+  }
+  enum eaglet_status status = tokenizer_encode_spans(t->tokenizer, output->text.data, output->text.length, protection, n_protection,
+                                                     &rendering->ids, &rendering->offsets, err);
+  free(protection);
+  return status;
+}
+
+void template_rendering_release(struct rendering *rendering) {
+  json_decref(rendering->messages);
+  message_index_release(&rendering->index);
+  jinja_output_clear(&rendering->output);
+  free(rendering->spans);
+  free(rendering->offsets);
+  token_list_clear(&rendering->ids);
+}
+
+enum eaglet_status chat_template_tokenize(const struct chat_template *template_, const struct chat_tokenize_params *params,
+                                          struct chat_tokens *tokens, struct eaglet_error *err) {
+  *tokens = (struct chat_tokens){0};
+  if (!json_is_array(params->chat.messages)) FAIL(err, EAGLET_E_INPUT, "messages: expected an array");
+  struct rendering rendering;
+  enum eaglet_status status = template_rendering_make(&rendering, template_, params, params->chat.messages, err);
+  if (status == EAGLET_OK) {
+    tokens->mask = memory_alloc(rendering.ids.n + 1);
+    status = template_mask(template_, params, &rendering, tokens->mask, err);
+  }
+  if (status == EAGLET_OK) {
+    tokens->n_special_in_content =
+        count_special(template_->tokenizer, &rendering.index, (int)json_array_size(rendering.messages));
+    tokens->text = buffer_detach(&rendering.output.text);
+    tokens->n = rendering.ids.n;
+    tokens->ids = rendering.ids.ids ? rendering.ids.ids : memory_alloc(sizeof *tokens->ids);
+    rendering.ids = (struct token_list){0};
+  } else
+    chat_tokens_clear(tokens);
+  template_rendering_release(&rendering);
+  return status;
+}
+
+void chat_tokens_clear(struct chat_tokens *tokens) {
+  free(tokens->text.data);
+  free(tokens->ids);
+  free(tokens->mask);
+  *tokens = (struct chat_tokens){0};
+}

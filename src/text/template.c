@@ -215,8 +215,8 @@ enum eaglet_status template_rendering_make(struct rendering *rendering, const st
         (struct message_span){output->spans[i].begin, output->spans[i].end, item->message, item->part};
     if (!params->special_in_content) protection[n_protection++] = (struct text_span){output->spans[i].begin, output->spans[i].end};
   }
-  enum eaglet_status status = tokenizer_encode_spans(t->tokenizer, output->text.data, output->text.length, protection, n_protection,
-                                                     &rendering->ids, &rendering->offsets, err);
+  struct protected_text text = {output->text.data, output->text.length, protection, n_protection};
+  enum eaglet_status status = tokenizer_encode_spans(t->tokenizer, &text, &rendering->ids, &rendering->offsets, err);
   free(protection);
   return status;
 }

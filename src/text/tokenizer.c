@@ -291,18 +291,17 @@ enum eaglet_status tokenizer_encode(const struct tokenizer *tokenizer, const cha
   return status;
 }
 
-enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
-                                          const struct text_span *protected_spans, size_t n_spans, struct token_list *ids,
-                                          size_t **offsets, struct eaglet_error *err) {
+enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const struct protected_text *text,
+                                          struct token_list *ids, size_t **offsets, struct eaglet_error *err) {
   struct offset_list begins = {0};
   struct encode_job job = {.tokenizer = tokenizer,
-                           .text = text,
+                           .text = text->data,
                            .special = true,
-                           .protection = protected_spans,
-                           .n_protection = n_spans,
+                           .protection = text->spans,
+                           .n_protection = text->n_spans,
                            .sink = {.ids = ids, .offsets = offsets ? &begins : NULL}};
   size_t n_before = ids->n;
-  enum eaglet_status status = encode(&job, length, err);
+  enum eaglet_status status = encode(&job, text->length, err);
   if (status != EAGLET_OK) {
     ids->n = n_before;
     free(begins.at);

@@ -25,14 +25,19 @@ void token_list_clear(struct token_list *list);
  * becomes its id or is encoded as ordinary text. */
 enum eaglet_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                                     enum eaglet_special special, struct token_list *ids, struct eaglet_error *err) MUST_USE;
-/* Encodes text in which only bytes inside [begin,end) of some span are protected: special tokens are recognised outside the
- * protected spans only (templates' structure), text inside is ordinary. Spans are sorted, disjoint byte ranges. Protection does
- * not split the text: pre-tokenisation and merges run across span edges exactly as tokenizer_encode would run them.
- * offsets (may be NULL): receives the byte offset in text where each appended id begins; freed by the caller with free(). */
+/* Text with protection: special tokens are recognised outside the protected spans only (a template's structure); text inside is
+ * ordinary. Spans are sorted, disjoint byte ranges. Protection does not split the text: pre-tokenisation and merges run across
+ * span edges exactly as tokenizer_encode would run them.
+ * offsets (may be NULL): receives the byte offset in the text where each appended id begins; freed by the caller with free(). */
 struct text_span { size_t begin, end; };
-enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
-                                          const struct text_span *protected_spans, size_t n_spans, struct token_list *ids,
-                                          size_t **offsets, struct eaglet_error *err) MUST_USE;
+struct protected_text {
+  const char *data;
+  size_t length;
+  const struct text_span *spans;
+  size_t n_spans;
+};
+enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const struct protected_text *text,
+                                          struct token_list *ids, size_t **offsets, struct eaglet_error *err) MUST_USE;
 
 int32_t tokenizer_n_ids(const struct tokenizer *tokenizer);           /* ids are 0 .. n-1 */
 /* Raw bytes of a token (special tokens: their text). Valid as long as the tokenizer. ASSERTs 0 <= id < n? No: returns NULL. */

@@ -69,6 +69,34 @@ static inline json_t *next_row(struct file_lines *lines) {
   return row ? row : json_null();
 }
 
+/* The golden Kimi K2 directory has special_tokens.json only: a checkpoint directory is made around its ranks. */
+static inline char *kimi_k2_directory(void) {
+  char *ranks = shared_path("public/tokenizers/kimi_k2/tiktoken.model");
+  char *specials = shared_path("public/tokenizers/kimi_k2/special_tokens.json");
+  if (!ranks || !specials) skip();
+  char *directory = temporary_directory(), *link = file_join(directory, "tiktoken.model");
+  assert_int_equal(symlink(ranks, link), 0);
+  json_t *names, *id, *decoder = json_object();
+  assert_int_equal(json_parse_file(&names, specials, NULL), EAGLET_OK);
+  const char *name;
+  json_object_foreach(names, name, id) {
+    char key[24];
+    snprintf(key, sizeof key, "%d", (int)json_integer_value(id));
+    int special = json_integer_value(id) < 163595 || json_integer_value(id) > 163599; /* tool tokens are not, in Kimi's config */
+    json_object_set_new(decoder, key, json_pack("{s:s, s:b}", "content", name, "special", special));
+  }
+  json_t *config = json_pack("{s:o, s:s, s:s}", "added_tokens_decoder", decoder, "bos_token", "[BOS]", "eos_token", "[EOS]");
+  char *text = json_dumps(config, 0);
+  write_file(directory, "tokenizer_config.json", text);
+  free(text);
+  json_decref(config);
+  json_decref(names);
+  free(link);
+  free(ranks);
+  free(specials);
+  return directory;
+}
+
 #define ASSERT_OK(expression)                                                         \
   do {                                                                                \
     struct eaglet_error err_ = {0}, *err = &err_;                                     \

@@ -84,33 +84,6 @@ static void test_names_and_reserved(void **state) {
   tokenizer_close(tokenizer);
 }
 
-/* The golden directory has special_tokens.json only: a checkpoint directory is made around its ranks. */
-static char *kimi_k2_directory(void) {
-  char *ranks = shared_path("public/tokenizers/kimi_k2/tiktoken.model");
-  char *specials = shared_path("public/tokenizers/kimi_k2/special_tokens.json");
-  if (!ranks || !specials) skip();
-  char *directory = temporary_directory(), *link = file_join(directory, "tiktoken.model");
-  assert_int_equal(symlink(ranks, link), 0);
-  json_t *names, *id, *decoder = json_object();
-  ASSERT_OK(json_parse_file(&names, specials, err));
-  const char *name;
-  json_object_foreach(names, name, id) {
-    char key[24];
-    snprintf(key, sizeof key, "%d", (int)json_integer_value(id));
-    json_object_set_new(decoder, key, json_pack("{s:s, s:b}", "content", name, "special", 1));
-  }
-  json_t *config = json_pack("{s:o}", "added_tokens_decoder", decoder);
-  char *text = json_dumps(config, 0);
-  write_file(directory, "tokenizer_config.json", text);
-  free(text);
-  json_decref(config);
-  json_decref(names);
-  free(link);
-  free(ranks);
-  free(specials);
-  return directory;
-}
-
 static void test_kimi_k2_golden(void **state) {
   (void)state;
   char *golden = shared_path("public/golden/tiktoken_kimi_k2.jsonl");
@@ -163,7 +136,7 @@ static void test_protected_spans(void **state) {
   struct text_span span = {(size_t)(content - text), (size_t)(after - text)};
   struct token_list ids = {0}, inner = {0}, plain = {0};
   size_t *offsets;
-  ASSERT_OK(tokenizer_encode_spans(tokenizer, text, strlen(text), &span, 1, &ids, &offsets, err));
+  ASSERT_OK(tokenizer_encode_spans(tokenizer, &(struct protected_text){text, strlen(text), &span, 1}, &ids, &offsets, err));
   ASSERT_OK(tokenizer_encode(tokenizer, content, (size_t)(after - content), EAGLET_SPECIAL_AS_TEXT, &inner, err));
   assert_int_equal(ids.ids[0], tokenizer_special_id(tokenizer, "<|im_user|>"));
   assert_int_equal(ids.ids[ids.n - 1], tokenizer_special_id(tokenizer, "<|im_end|>"));
@@ -178,10 +151,10 @@ static void test_protected_spans(void **state) {
   /* A span that starts inside a special token's text breaks that token; no spans at all is tokenizer_encode. */
   struct text_span inside = {3, 4};
   ids.n = 0;
-  ASSERT_OK(tokenizer_encode_spans(tokenizer, text, 11, &inside, 1, &ids, NULL, err));
+  ASSERT_OK(tokenizer_encode_spans(tokenizer, &(struct protected_text){text, 11, &inside, 1}, &ids, NULL, err));
   assert_int_not_equal(ids.ids[0], tokenizer_special_id(tokenizer, "<|im_user|>"));
   ids.n = 0;
-  ASSERT_OK(tokenizer_encode_spans(tokenizer, text, strlen(text), NULL, 0, &ids, NULL, err));
+  ASSERT_OK(tokenizer_encode_spans(tokenizer, &(struct protected_text){text, strlen(text), NULL, 0}, &ids, NULL, err));
   ASSERT_OK(tokenizer_encode(tokenizer, text, strlen(text), EAGLET_SPECIAL_ALLOW, &plain, err));
   assert_int_equal(ids.n, plain.n);
   assert_memory_equal(ids.ids, plain.ids, ids.n * sizeof *ids.ids);

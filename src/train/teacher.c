@@ -1,0 +1,57 @@
+/* teacher.c - see teacher.h. */
+#include "train/teacher.h"
+
+#include "base/memory.h"
+#include "compute/training.h"
+
+#include <string.h>
+
+#define CHUNK_FLOATS (4 << 20) /* a chunk's logits stay within 16 MiB */
+
+enum eaglet_status teacher_init(struct teacher *t, const struct model *model, const struct vocab_map *map, struct eaglet_error *err) {
+  const struct features *f = &model->arch.features;
+  *t = (struct teacher){.model = model, .map = map, .chunk_rows = CHUNK_FLOATS / f->n_vocab};
+  if (t->chunk_rows < 16) t->chunk_rows = 16;
+  size_t chunk = (size_t)t->chunk_rows;
+  t->normed = memory_try(sizeof(float) * chunk * (size_t)f->hidden);
+  t->logits = memory_try(sizeof(float) * chunk * (size_t)f->n_vocab);
+  t->best = memory_try(sizeof(int32_t) * chunk);
+  if (t->normed && t->logits && t->best) return EAGLET_OK;
+  teacher_release(t);
+  FAIL(err, EAGLET_E_RESOURCE, "not enough memory for the target's logits of %zu rows", chunk);
+}
+
+static void pick_columns(const struct teacher *t, float *target, int32_t n) {
+  const struct vocab_map *map = t->map;
+  int64_t vocab = t->model->arch.features.n_vocab;
+#pragma omp parallel for schedule(static)
+  for (int32_t i = 0; i < n; i++) {
+    const float *from = t->logits + i * vocab;
+    float *to = target + (int64_t)i * map->n_draft;
+    if (map->n_draft == vocab) memcpy(to, from, sizeof(float) * (size_t)vocab);
+    else for (int32_t d = 0; d < map->n_draft; d++) to[d] = from[map->target[d]];
+  }
+}
+
+void teacher_targets(struct teacher *t, float *target, uint8_t *in_vocabulary, const float *last, int32_t n_rows) {
+  const struct features *f = &t->model->arch.features;
+  const struct norm_params norm = {.dim = f->hidden, .eps = (float)f->norm_eps};
+  struct compute *c = t->model->compute;
+  for (int32_t begin = 0; begin < n_rows; begin += t->chunk_rows) {
+    int32_t n = n_rows - begin < t->chunk_rows ? n_rows - begin : t->chunk_rows;
+    float *to = target + (int64_t)begin * t->map->n_draft;
+    c->rms_norm(c, t->normed, last + (int64_t)begin * f->hidden, t->model->norm, n, &norm);
+    c->matmul(c, t->logits, t->normed, &t->model->head, n, 0, 0);
+    c->argmax(c, t->best, t->logits, n, f->n_vocab);
+    pick_columns(t, to, n);
+    c->training->softmax(c, to, n, t->map->n_draft);
+    for (int32_t i = 0; i < n; i++) in_vocabulary[begin + i] = t->map->n_draft == f->n_vocab || t->map->draft[t->best[i]] >= 0;
+  }
+}
+
+void teacher_release(struct teacher *t) {
+  memory_try_free(t->normed);
+  memory_try_free(t->logits);
+  memory_try_free(t->best);
+  *t = (struct teacher){0};
+}

@@ -1,0 +1,188 @@
+/* trainer_open.c - what a training run stands on: data, target, draft vocabulary, head, buffers. Every mismatch is refused by name before
+ * anything is computed. */
+#include "train/trainer_internal.h"
+
+#include "base/memory.h"
+#include "base/util.h"
+#include "train/head_init.h"
+#include "train/supervision.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Rows that teach something, in file order; the longest row; the most slots that one row needs. */
+static enum eaglet_status find_usable(struct trainer *t, struct eaglet_error *err) {
+  const struct token_store *tokens = &t->tokens;
+  if (tokens->n_rows == 0) FAIL(err, EAGLET_E_INPUT, "%s: no training rows", t->settings.data);
+  t->usable = memory_alloc(sizeof *t->usable * tokens->n_rows);
+  t->order = memory_alloc(sizeof *t->order * tokens->n_rows);
+  for (size_t i = 0; i < tokens->n_rows; i++) {
+    const struct token_row *row = &tokens->rows[i];
+    int32_t slots = supervision_slots(row->mask, row->n);
+    if (row->n > t->tokens_max) t->tokens_max = row->n;
+    if (slots > t->slots_max) t->slots_max = slots;
+    if (slots > 0) t->usable[t->n_usable++] = (uint32_t)i;
+  }
+  if (t->n_usable == 0) {
+    FAIL(err, EAGLET_E_INPUT, "%s: nothing to learn: none of %zu rows has a reply of two trained tokens", t->settings.data, tokens->n_rows);
+  }
+  if (t->n_usable < tokens->n_rows) log_warning("%s: %zu of %zu rows have nothing to learn and are left out", t->settings.data, tokens->n_rows - t->n_usable, tokens->n_rows);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status open_target(struct trainer *t, struct eaglet_error *err) {
+  TRY(compute_open_cpu(&t->compute, t->settings.threads, EAGLET_PRECISION_EXACT, err));
+  struct model_params params = {.path = t->settings.model, .compute = t->compute, .positions_max = t->tokens_max > 4096 ? t->tokens_max : 0};
+  TRY(model_open(&t->model, &params, err));
+  const struct features *f = &t->model->arch.features;
+  if (t->tokens_max > f->positions_max) {
+    FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d", t->settings.data, f->positions_max, t->tokens_max);
+  }
+  int64_t n_target;
+  TRY(json_get_int(&n_target, t->tokens.manifest, "n_target", t->settings.data, err));
+  if (n_target != f->n_vocab) {
+    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", t->settings.data, (long long)n_target, t->settings.model, f->n_vocab);
+  }
+  return EAGLET_OK;
+}
+
+static enum eaglet_status read_vocabulary(struct vocab_map *map, const char *path, int32_t n_target, struct eaglet_error *err) {
+  struct safetensors file = {0};
+  TRY(safetensors_open(&file, path, err));
+  const struct tensor_entry *d2t = safetensors_find(&file, "d2t");
+  enum eaglet_status status;
+  if (!d2t || d2t->rank != 1 || d2t->shape[0] < 1 || d2t->shape[0] > n_target) {
+    status = error_set(err, EAGLET_E_INPUT, "%s: d2t: expected between 1 and %d offsets, found %s", path, n_target, d2t ? "another shape" : "no such tensor");
+  } else {
+    status = vocab_map_from_tensors(map, &file, (int32_t)d2t->shape[0], n_target, err);
+  }
+  safetensors_close(&file);
+  return status;
+}
+
+/* A new head takes the vocabulary file, or the one beside the data, or the whole vocabulary. */
+static enum eaglet_status open_vocabulary(struct trainer *t, struct eaglet_error *err) {
+  int32_t n_target = t->model->arch.features.n_vocab;
+  if (t->settings.vocab) return read_vocabulary(&t->map, t->settings.vocab, n_target, err);
+  char *path = file_join(t->settings.data, "vocab.safetensors");
+  enum eaglet_status status = file_exists(path) ? read_vocabulary(&t->map, path, n_target, err) : vocab_map_identity(&t->map, n_target, err);
+  free(path);
+  return status;
+}
+
+/* A warm start keeps sizes, states, rotary base and vocabulary of its head (E07): an option that says otherwise is refused. */
+static enum eaglet_status check_warm(const struct trainer *t, struct eaglet_error *err) {
+  const struct eaglet_train_params *s = &t->settings;
+  const struct head_config *c = &t->init->config;
+  const struct { const char *name; int32_t asked, own; } sizes[] = {
+      {"heads", s->heads, c->n_heads}, {"kv-heads", s->kv_heads, c->n_kv_heads}, {"head-dim", s->head_dim, c->head_dim}, {"intermediate", s->intermediate, c->intermediate}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    if (sizes[i].asked && sizes[i].asked != sizes[i].own) {
+      FAIL(err, EAGLET_E_USAGE, "--%s: the head of --init has %d, found %d", sizes[i].name, sizes[i].own, sizes[i].asked);
+    }
+  }
+  if (!s->vocab) return EAGLET_OK;
+  struct vocab_map asked = {0};
+  TRY(read_vocabulary(&asked, s->vocab, c->n_target, err));
+  bool same = vocab_map_hash(&asked) == vocab_map_hash(&t->init->map);
+  vocab_map_release(&asked);
+  if (!same) FAIL(err, EAGLET_E_USAGE, "--vocab: %s is not the vocabulary of the head of --init, which is kept; leave --vocab out", s->vocab);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err) {
+  if (t->settings.init) {
+    TRY(head_open(&t->init, t->settings.init, t->model, err));
+    TRY(check_warm(t, err));
+    t->config = t->init->config;
+    TRY(vocab_map_init(&t->map, t->init->map.target, t->init->map.n_draft, t->init->map.n_target, t->settings.init, err));
+  } else {
+    TRY(open_vocabulary(t, err));
+    TRY(head_config_new(&t->config, &t->settings, t->model, t->map.n_draft, err));
+  }
+  t->n_parameters = head_parameters_total(&t->config);
+  float **blocks[] = {&t->parameters, &t->gradients, &t->m, &t->v};
+  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+    *blocks[i] = memory_try(sizeof(float) * (size_t)t->n_parameters);
+    if (!*blocks[i]) FAIL(err, EAGLET_E_RESOURCE, "not enough memory for a head of %lld parameters and its optimizer", (long long)t->n_parameters);
+  }
+  if (t->init) TRY(head_import(t->parameters, t->init, err));
+  else head_parameters_init(t->parameters, &t->config, t->model, &t->map, t->settings.seed);
+  head_close(t->init);
+  t->init = NULL;
+  return EAGLET_OK;
+}
+
+static enum eaglet_status open_buffers(struct trainer *t, struct eaglet_error *err) {
+  if (t->settings.micro_tokens > t->slots_max) t->slots_max = t->settings.micro_tokens;
+  const struct feature_source_params source = {.model = t->model, .config = &t->config, .directory = t->settings.features, .tokens = &t->tokens, .tokens_max = t->tokens_max};
+  TRY(feature_source_open(&t->source, &source, err));
+  TRY(teacher_init(&t->teacher, t->model, &t->map, err));
+  int32_t rows_max = t->settings.batch < t->slots_max ? t->settings.batch : t->slots_max;
+  t->assembler = (struct assembler){.model = t->model, .tokens = &t->tokens, .source = &t->source, .teacher = &t->teacher, .slots_max = t->slots_max, .rows_max = rows_max};
+  TRY(assembler_init(&t->assembler, err));
+  const struct head_training_params head = {.config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll};
+  return head_training_create(&t->training, &head, err);
+}
+
+static void set_hash(json_t *object, const char *name, uint64_t hash) {
+  char text[20];
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+  json_object_set_new(object, name, json_string(text));
+}
+
+/* Not every byte of a model of a terabyte: its sizes, its final norm and the first rows of its head. */
+static uint64_t model_fingerprint(const struct model *model) {
+  const struct features *f = &model->arch.features;
+  uint64_t head_bytes = weight_bytes(&model->head), sizes[] = {model->checkpoint.n_bytes, model->checkpoint.n_tensors, (uint64_t)f->n_layers, (uint64_t)f->hidden};
+  uint64_t hash = file_hash(sizes, sizeof sizes, 0);
+  hash = file_hash(model->norm, sizeof(float) * (size_t)f->hidden, hash);
+  return file_hash(model->head.data, (size_t)(head_bytes < 1 << 20 ? head_bytes : 1 << 20), hash);
+}
+
+static void plan_steps(struct trainer *t) {
+  const struct eaglet_train_params *s = &t->settings;
+  int64_t rows = (int64_t)s->epochs * t->n_usable;
+  t->rows_end = s->steps ? INT64_MAX : rows;
+  t->schedule = (struct schedule){.lr = s->lr, .warmup = s->warmup, .total = s->steps ? s->steps : (rows + s->batch - 1) / s->batch};
+  t->order_epoch = -1;
+  t->identity = settings_identity(s, &t->config);
+  set_hash(t->identity, "model", model_fingerprint(t->model));
+  set_hash(t->identity, "data", t->tokens.hash);
+  set_hash(t->identity, "draft vocabulary", vocab_map_hash(&t->map));
+  json_object_set_new(t->identity, "features", json_string(s->features ? dtype_name(feature_store_layout(t->source.store)->dtype) : "live"));
+}
+
+enum eaglet_status trainer_open(struct trainer *t, const struct eaglet_train_params *params, struct eaglet_error *err) {
+  *t = (struct trainer){0};
+  enum eaglet_status status;
+  TRY_GOTO(settings_resolve(&t->settings, params, err), failed);
+  TRY_GOTO(token_store_open(&t->tokens, t->settings.data, false, err), failed);
+  TRY_GOTO(find_usable(t, err), failed);
+  TRY_GOTO(open_target(t, err), failed);
+  TRY_GOTO(open_head(t, err), failed);
+  TRY_GOTO(open_buffers(t, err), failed);
+  plan_steps(t);
+  return EAGLET_OK;
+failed:
+  trainer_close(t);
+  return status;
+}
+
+void trainer_close(struct trainer *t) {
+  head_training_free(t->training);
+  assembler_release(&t->assembler);
+  teacher_release(&t->teacher);
+  feature_source_close(&t->source);
+  head_close(t->init);
+  vocab_map_release(&t->map);
+  float *blocks[] = {t->parameters, t->gradients, t->m, t->v};
+  for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) memory_try_free(blocks[i]);
+  if (t->model) model_close(t->model);
+  if (t->compute) compute_close(t->compute);
+  token_store_close(&t->tokens);
+  free(t->usable);
+  free(t->order);
+  json_decref(t->identity);
+  *t = (struct trainer){0};
+}

@@ -82,7 +82,7 @@ bool jinja_step(struct jinja_interp *interp, size_t n) {
 bool jinja_charge(struct jinja_interp *interp, size_t bytes) {
   interp->bytes += bytes;
   if (bytes > interp->limits.output_max || interp->bytes > interp->bytes_max)
-    jinja_fail(interp, "more than %zu bytes of text", interp->limits.output_max);
+    jinja_fail(interp, "more than %zu bytes of text and values", bytes > interp->limits.output_max ? interp->limits.output_max : interp->bytes_max);
   return jinja_step(interp, bytes / 64);
 }
 

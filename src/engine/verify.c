@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 #include "base/util.h"
-#include "checkpoint/safetensors.h"
 #include "model/forward.h"
+#include "model/reference.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,6 @@
 #define ROWS_MAX 128
 #define TOLERANCE_DEFAULT 2e-3
 #define TIE_GAP 1e-3       /* two logits closer than this may swap between runtimes */
-#define PROMPTS_MAX 4096
 #define MAX_REL_CAP 1e300  /* JSON has no infinity */
 
 struct verifier {
@@ -133,56 +132,35 @@ static enum eaglet_status verdict(struct verifier *v, const char *against, struc
 
 /* ---- against a reference file ---- */
 
-/* One prompt of the file: names start with prefix; row selects from a [B, T] batch. */
-struct prompt {
-  const struct safetensors *file;
-  char prefix[16];
-  int32_t row, n;          /* n tokens */
-  int32_t n_rows;
-  int32_t *tokens;
+/* Largest error of one kind of value over all prompts. */
+struct tally {
+  double max_rel;
+  bool compared;
 };
-
-/* Largest error of every state (index = state), norm and logits, over all prompts. */
 struct errors {
-  double *states, norm, logits;
-  bool *has_state, has_norm, has_logits, has_argmax;
+  struct tally *states, norm, logits; /* states: index = state */
+  bool has_argmax;
   int64_t n_argmax, n_wrong, n_ties;
 };
+/* One tensor of a prompt beside ours. */
+struct comparison {
+  const char *name;
+  const float *own; /* [n_tokens, width] */
+  int32_t n_tokens, width;
+};
 
-static const struct tensor_entry *prompt_tensor(const struct prompt *p, const char *name) {
-  char full[64];
-  snprintf(full, sizeof full, "%s%s", p->prefix, name);
-  return safetensors_find(p->file, full);
-}
-
-/* The prompt's part of an F32 tensor [(B,) n_tokens, width] as own floats, NULL when the file has none; a wrong shape fails. */
-static enum eaglet_status prompt_floats(float **values, const struct prompt *p, const char *name, int32_t n_tokens, int32_t width, struct eaglet_error *err) {
-  const struct tensor_entry *tensor = prompt_tensor(p, name);
-  *values = NULL;
-  if (!tensor) return EAGLET_OK;
-  int r = tensor->rank;
-  bool fits = (r == 2 || (r == 3 && tensor->shape[0] == p->n_rows)) && tensor->shape[r - 1] == width && tensor->shape[r - 2] == n_tokens && (r == 3 || p->n_rows == 1);
-  if (!fits || (tensor->dtype != DTYPE_F32 && tensor->dtype != DTYPE_BF16 && tensor->dtype != DTYPE_F16)) {
-    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected floats [%s%d, %d], found %s of rank %d", tensor->path, tensor->name, p->n_rows > 1 ? "B, " : "", n_tokens, width, dtype_name(tensor->dtype), r);
-  }
-  size_t n = (size_t)n_tokens * (size_t)width, bytes = (size_t)dtype_bits(tensor->dtype) / 8;
-  *values = memory_alloc(n * sizeof(float));
-  dtype_to_f32(*values, tensor->data + (size_t)p->row * n * bytes, tensor->dtype, n);
-  return EAGLET_OK;
-}
-
-static enum eaglet_status compare(double *worst, bool *has, const struct prompt *p, const char *name, const float *own, int32_t n_tokens, int32_t width, struct eaglet_error *err) {
+static enum eaglet_status compare(struct tally *tally, const struct reference_prompt *p, const struct comparison *with, struct eaglet_error *err) {
   float *expected;
-  TRY(prompt_floats(&expected, p, name, n_tokens, width, err));
+  TRY(reference_floats(&expected, p, with->name, with->n_tokens, with->width, err));
   if (!expected) return EAGLET_OK;
-  *has = true;
-  *worst = fmax(*worst, max_rel(own, expected, (size_t)n_tokens * (size_t)width));
+  tally->compared = true;
+  tally->max_rel = fmax(tally->max_rel, max_rel(with->own, expected, (size_t)with->n_tokens * (size_t)with->width));
   free(expected);
   return EAGLET_OK;
 }
 
 /* States in groups of TAPS_MAX, so that any depth fits. */
-static enum eaglet_status compare_states(struct verifier *v, const struct prompt *p, struct errors *errors, struct eaglet_error *err) {
+static enum eaglet_status compare_states(struct verifier *v, const struct reference_prompt *p, struct errors *errors, struct eaglet_error *err) {
   int32_t n_layers = v->model->arch.features.n_layers, hidden = v->model->arch.features.hidden;
   size_t span = (size_t)p->n * (size_t)hidden;
   float *states = memory_alloc(TAPS_MAX * span * sizeof(float));
@@ -195,8 +173,9 @@ static enum eaglet_status compare_states(struct verifier *v, const struct prompt
       char name[32];
       int32_t state = first + t;
       snprintf(name, sizeof name, "layer.%d", state - 1);
-      status = compare(&errors->states[state], &errors->has_state[state], p, name, states + (size_t)t * span, p->n, hidden, err);
-      judge(v, errors->states[state], "%sstate %d", p->prefix, state);
+      const struct comparison with = {.name = name, .own = states + (size_t)t * span, .n_tokens = p->n, .width = hidden};
+      status = compare(&errors->states[state], p, &with, err);
+      judge(v, errors->states[state].max_rel, "%sstate %d", p->prefix, state);
     }
   }
   free(states);
@@ -204,130 +183,81 @@ static enum eaglet_status compare_states(struct verifier *v, const struct prompt
 }
 
 /* Row by row the reference's argmax; a swap of two nearly equal logits is a tie, anything else is wrong. */
-static enum eaglet_status compare_argmax(struct verifier *v, const struct prompt *p, struct errors *errors, const float *logits, struct eaglet_error *err) {
-  const struct tensor_entry *tensor = prompt_tensor(p, "argmax");
-  int32_t n_vocab = v->model->arch.features.n_vocab;
-  if (!tensor) return EAGLET_OK;
-  if (tensor->dtype != DTYPE_I64 || tensor->n_bytes != 8 * (uint64_t)p->n * (uint64_t)p->n_rows) FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 for %d tokens", tensor->path, tensor->name, p->n);
+static enum eaglet_status compare_argmax(struct verifier *v, const struct reference_prompt *p, struct errors *errors, const float *logits, struct eaglet_error *err) {
+  int32_t n_vocab = v->model->arch.features.n_vocab, *expected;
+  TRY(reference_ids(&expected, p, "argmax", n_vocab, err));
+  if (!expected) return EAGLET_OK;
   errors->has_argmax = true;
   for (int32_t i = 0; i < p->n; i++) {
     const float *row = logits + (size_t)i * (size_t)n_vocab;
-    int64_t expected;
     int32_t best = 0;
-    memcpy(&expected, tensor->data + 8 * ((size_t)p->row * (size_t)p->n + (size_t)i), sizeof expected);
-    if (expected < 0 || expected >= n_vocab) FAIL(err, EAGLET_E_INPUT, "%s: %s: id %lld is outside the vocabulary", tensor->path, tensor->name, (long long)expected);
     for (int32_t k = 1; k < n_vocab; k++) best = row[k] > row[best] ? k : best;
     errors->n_argmax++;
-    if (best == expected) continue;
-    if (row[best] - row[expected] < TIE_GAP) errors->n_ties++;
+    if (best == expected[i]) continue;
+    if (row[best] - row[expected[i]] < TIE_GAP) errors->n_ties++;
     else errors->n_wrong++;
   }
+  free(expected);
   if (errors->n_wrong > 0) judge(v, MAX_REL_CAP, "%sargmax (%d rows differ)", p->prefix, (int32_t)errors->n_wrong);
   return EAGLET_OK;
 }
 
-static enum eaglet_status compare_outputs(struct verifier *v, const struct prompt *p, struct errors *errors, struct eaglet_error *err) {
+static enum eaglet_status compare_outputs(struct verifier *v, const struct reference_prompt *p, struct errors *errors, struct eaglet_error *err) {
   int32_t hidden = v->model->arch.features.hidden, n_vocab = v->model->arch.features.n_vocab, last = p->n < 8 ? p->n : 8;
   float *norm = memory_alloc((size_t)p->n * (size_t)hidden * sizeof(float)), *logits = memory_try((size_t)p->n * (size_t)n_vocab * sizeof(float));
   const struct pass pass = {.tokens = p->tokens, .n = p->n, .norm = norm, .logits = logits};
+  const struct comparison of_norm = {.name = "norm", .own = norm, .n_tokens = p->n, .width = hidden};
+  const struct comparison of_logits = {.name = "logits", .own = logits, .n_tokens = p->n, .width = n_vocab};
   enum eaglet_status status = logits ? pass_run(v, &pass, err) : error_set(err, EAGLET_E_RESOURCE, "verify: no memory for the logits of %d tokens", p->n);
-  if (status == EAGLET_OK) status = compare(&errors->norm, &errors->has_norm, p, "norm", norm, p->n, hidden, err);
-  if (status == EAGLET_OK) status = compare(&errors->logits, &errors->has_logits, p, "logits", logits, p->n, n_vocab, err);
-  if (status == EAGLET_OK) status = compare(&errors->logits, &errors->has_logits, p, "logits_last8", logits + (size_t)(p->n - last) * (size_t)n_vocab, last, n_vocab, err);
+  if (status == EAGLET_OK) status = compare(&errors->norm, p, &of_norm, err);
+  if (status == EAGLET_OK) status = compare(&errors->logits, p, &of_logits, err);
+  if (status == EAGLET_OK) {
+    const struct comparison of_last = {.name = "logits_last8", .own = logits + (size_t)(p->n - last) * (size_t)n_vocab, .n_tokens = last, .width = n_vocab};
+    status = compare(&errors->logits, p, &of_last, err);
+  }
   if (status == EAGLET_OK) status = compare_argmax(v, p, errors, logits, err);
-  judge(v, errors->norm, "%snorm", p->prefix, 0);
-  judge(v, errors->logits, "%slogits", p->prefix, 0);
+  judge(v, errors->norm.max_rel, "%snorm", p->prefix, 0);
+  judge(v, errors->logits.max_rel, "%slogits", p->prefix, 0);
   free(norm);
   memory_try_free(logits);
   return status;
 }
 
-/* Reads input_ids of one row. */
-static enum eaglet_status prompt_tokens(struct prompt *p, const struct tensor_entry *ids, struct eaglet_error *err) {
-  p->tokens = memory_alloc((size_t)p->n * sizeof *p->tokens);
-  for (int32_t i = 0; i < p->n; i++) {
-    size_t at = (size_t)p->row * (size_t)p->n + (size_t)i;
-    int64_t id;
-    int32_t narrow;
-    memcpy(&narrow, ids->data + 4 * at, sizeof narrow);
-    if (ids->dtype == DTYPE_I64) memcpy(&id, ids->data + 8 * at, sizeof id);
-    else id = narrow;
-    if (id < 0 || id > INT32_MAX) FAIL(err, EAGLET_E_INPUT, "%s: %s[%d]: token id %lld", ids->path, ids->name, i, (long long)id);
-    p->tokens[i] = (int32_t)id;
-  }
-  return EAGLET_OK;
-}
-
-static enum eaglet_status check_ids(const struct tensor_entry *ids, struct eaglet_error *err) {
-  bool fits = (ids->rank == 1 || ids->rank == 2) && (ids->dtype == DTYPE_I64 || ids->dtype == DTYPE_I32) && ids->shape[ids->rank - 1] > 0 && ids->shape[ids->rank - 1] < 1 << 24;
-  if (fits && (ids->rank == 1 || (ids->shape[0] > 0 && ids->shape[0] <= PROMPTS_MAX))) return EAGLET_OK;
-  FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 or I32 of shape [T] or [B, T], found %s of rank %d", ids->path, ids->name, dtype_name(ids->dtype), ids->rank);
-}
-
-/* The i-th prompt set: "" first, then "p0.", "p1." ... NULL at the end. */
-static const struct tensor_entry *prompt_set(const struct safetensors *file, int i, char prefix[16]) {
-  char name[32];
-  bool plain = safetensors_find(file, "input_ids") != NULL;
-  if (plain && i == 0) prefix[0] = 0;
-  else snprintf(prefix, 16, "p%d.", i - plain);
-  snprintf(name, sizeof name, "%sinput_ids", prefix);
-  return safetensors_find(file, name);
-}
-
-static enum eaglet_status reference_length(int32_t *tokens_max, const struct safetensors *file, struct eaglet_error *err) {
-  const struct tensor_entry *ids;
-  char prefix[16];
-  *tokens_max = 0;
-  for (int i = 0; i < PROMPTS_MAX && (ids = prompt_set(file, i, prefix)) != NULL; i++) {
-    TRY(check_ids(ids, err));
-    if (ids->shape[ids->rank - 1] > *tokens_max) *tokens_max = (int32_t)ids->shape[ids->rank - 1];
-  }
-  if (*tokens_max == 0) FAIL(err, EAGLET_E_INPUT, "%s: expected a tensor input_ids or p0.input_ids, found none among %zu", file->path, file->n);
-  return EAGLET_OK;
-}
-
-static enum eaglet_status verify_prompt(struct verifier *v, const struct tensor_entry *ids, struct prompt *p, struct errors *errors, struct eaglet_error *err) {
-  p->n = (int32_t)ids->shape[ids->rank - 1];
-  enum eaglet_status status = prompt_tokens(p, ids, err);
-  if (status == EAGLET_OK) status = compare_states(v, p, errors, err);
-  if (status == EAGLET_OK) status = compare_outputs(v, p, errors, err);
-  free(p->tokens);
-  p->tokens = NULL;
-  json_array_append_new(json_object_get(v->document, "prompts"), json_pack("{s:s, s:i, s:i}", "prefix", p->prefix, "row", p->row, "tokens", p->n));
+static enum eaglet_status verify_prompt(struct verifier *v, const struct reference *reference, int32_t i, struct errors *errors, struct eaglet_error *err) {
+  struct reference_prompt prompt;
+  TRY(reference_prompt_read(&prompt, reference, i, err));
+  enum eaglet_status status = compare_states(v, &prompt, errors, err);
+  if (status == EAGLET_OK) status = compare_outputs(v, &prompt, errors, err);
+  json_array_append_new(json_object_get(v->document, "prompts"), json_pack("{s:s, s:i, s:i}", "prefix", prompt.prefix, "row", prompt.row, "tokens", prompt.n));
+  reference_prompt_clear(&prompt);
   return status;
 }
 
-static json_t *report_errors(struct verifier *v, const struct errors *errors) {
+static void report_errors(struct verifier *v, const struct errors *errors) {
   json_t *layers = json_array();
   for (int32_t k = 1; k <= v->model->arch.features.n_layers; k++) {
-    if (errors->has_state[k]) json_array_append_new(layers, json_pack("{s:i, s:f}", "state", k, "max_rel", errors->states[k]));
+    if (errors->states[k].compared) json_array_append_new(layers, json_pack("{s:i, s:f}", "state", k, "max_rel", errors->states[k].max_rel));
   }
   json_object_set_new(v->document, "layers", layers);
-  if (errors->has_norm) json_object_set_new(v->document, "norm", json_pack("{s:f}", "max_rel", errors->norm));
-  if (errors->has_logits) json_object_set_new(v->document, "logits", json_pack("{s:f}", "max_rel", errors->logits));
-  if (errors->has_argmax) {
-    json_object_set_new(v->document, "argmax", json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)errors->n_argmax, "different", (json_int_t)errors->n_wrong, "ties", (json_int_t)errors->n_ties));
-  }
-  return layers;
+  if (errors->norm.compared) json_object_set_new(v->document, "norm", json_pack("{s:f}", "max_rel", errors->norm.max_rel));
+  if (errors->logits.compared) json_object_set_new(v->document, "logits", json_pack("{s:f}", "max_rel", errors->logits.max_rel));
+  if (!errors->has_argmax) return;
+  json_object_set_new(v->document, "argmax", json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)errors->n_argmax, "different", (json_int_t)errors->n_wrong,
+                                                       "ties", (json_int_t)errors->n_ties));
 }
 
-static enum eaglet_status verify_reference(struct verifier *v, const struct safetensors *file, struct eaglet_error *err) {
-  size_t n_states = (size_t)v->model->arch.features.n_layers + 1;
-  struct errors errors = {.states = memory_alloc(n_states * sizeof(double)), .has_state = memory_alloc(n_states * sizeof(bool))};
-  struct prompt prompt = {.file = file};
-  const struct tensor_entry *ids;
+static enum eaglet_status verify_reference(struct verifier *v, const struct reference *reference, struct eaglet_error *err) {
+  struct errors errors = {.states = memory_alloc(((size_t)v->model->arch.features.n_layers + 1) * sizeof *errors.states)};
   enum eaglet_status status = EAGLET_OK;
   json_object_set_new(v->document, "prompts", json_array());
-  for (int i = 0; status == EAGLET_OK && i < PROMPTS_MAX && (ids = prompt_set(file, i, prompt.prefix)) != NULL; i++) {
-    prompt.n_rows = ids->rank == 2 ? (int32_t)ids->shape[0] : 1;
-    for (prompt.row = 0; status == EAGLET_OK && prompt.row < prompt.n_rows; prompt.row++) status = verify_prompt(v, ids, &prompt, &errors, err);
-  }
+  for (int32_t i = 0; status == EAGLET_OK && i < reference->n_prompts; i++) status = verify_prompt(v, reference, i, &errors, err);
   if (status == EAGLET_OK) {
-    json_t *layers = report_errors(v, &errors);
-    if (json_array_size(layers) == 0 && !errors.has_logits) status = error_set(err, EAGLET_E_INPUT, "%s: holds neither layer.{i} nor logits to compare with", file->path);
+    report_errors(v, &errors);
+    if (json_array_size(json_object_get(v->document, "layers")) == 0 && !errors.logits.compared) {
+      status = error_set(err, EAGLET_E_INPUT, "%s: holds neither layer.{i} nor logits to compare with", reference->file.path);
+    }
   }
   free(errors.states);
-  free(errors.has_state);
   return status == EAGLET_OK ? verdict(v, "the reference", err) : status;
 }
 
@@ -415,17 +345,19 @@ static enum eaglet_status verify_proof(struct verifier *v, struct eaglet_error *
 
 enum eaglet_status verify_run(const struct eaglet_verify_params *params, struct eaglet_text *json, struct eaglet_error *err) {
   struct verifier v = {.tolerance = params->tolerance > 0 ? params->tolerance : TOLERANCE_DEFAULT, .document = json_object()};
-  struct safetensors file = {.path = NULL};
+  struct reference reference = {.n_prompts = 0};
   int32_t tokens_max = proof_lengths[PROOF_LENGTHS - 1];
   enum eaglet_status status = EAGLET_OK;
   *json = (struct eaglet_text){0};
-  if (params->reference) status = safetensors_open(&file, params->reference, err);
-  if (params->reference && status == EAGLET_OK) status = reference_length(&tokens_max, &file, err);
+  if (params->reference) {
+    status = reference_open(&reference, params->reference, err);
+    tokens_max = reference.tokens_max;
+  }
   if (status == EAGLET_OK) status = verifier_open(&v, params, tokens_max, err);
-  if (status == EAGLET_OK) status = params->reference ? verify_reference(&v, &file, err) : verify_proof(&v, err);
+  if (status == EAGLET_OK) status = params->reference ? verify_reference(&v, &reference, err) : verify_proof(&v, err);
   if (status == EAGLET_OK || status == EAGLET_E_CHECK) *json = json_dump(v.document, 2);
   json_decref(v.document);
   verifier_close(&v);
-  safetensors_close(&file);
+  reference_close(&reference);
   return status;
 }

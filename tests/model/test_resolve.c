@@ -144,6 +144,7 @@ static void test_quantization_places(void **state) {
 
 static void test_quantization_refusals(void **state) {
   (void)state;
+  if (!nano) skip();
   static const char *const block = "text_config.quantization_config", *const weights = "text_config.quantization_config.config_groups.group_0.weights";
   const struct { const char *path, *key; json_t *value; const char *words; } cases[] = {
       {block, "quant_method", json_string("fp8"), "\"fp8\" is not supported"},
@@ -160,7 +161,6 @@ static void test_quantization_refusals(void **state) {
       {weights, "dynamic", json_true(), "dynamic: not supported"},
       {"text_config.quantization_config.config_groups.group_0", "input_activations", json_pack("{s:i}", "num_bits", 8), "input_activations: not supported"},
   };
-  if (!nano) skip();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct variant v;
     variant_open(&v, nano);
@@ -337,6 +337,7 @@ static void test_fields_renamed(void **state) {
 
 static void test_config_refusals(void **state) {
   (void)state;
+  if (!nano) skip();
   const struct { const char *key; json_t *value; const char *words; } cases[] = {
       {"vocab_size", json_integer(5000), "vocab_size says 5000, but tensor"},
       {"vocab_size", json_integer(4095), "vocab_size says 4095, but tensor"},
@@ -365,7 +366,6 @@ static void test_config_refusals(void **state) {
       {"rope_parameters", json_pack("{s:{s:f}}", "full_attention", "rope_theta", 1e6), "rope"},
       {"model_type", json_string("gemma3_text"), "not supported yet"},
   };
-  if (!nano) skip();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct variant v;
     variant_open(&v, nano);
@@ -378,6 +378,7 @@ static void test_config_refusals(void **state) {
 
 static void test_rope_refusals(void **state) {
   (void)state;
+  if (!nano) skip();
   const struct { const char *key; json_t *value; const char *words; } cases[] = {
       {"type", json_string("longrope"), "rope type \"longrope\" is not supported"},
       {"type", json_string("dynamic"), "rope type \"dynamic\" is not supported"},
@@ -385,7 +386,6 @@ static void test_rope_refusals(void **state) {
       {"factor", json_null(), "rope_scaling.factor: expected a number, found none"},
       {"factor", json_integer(0), "factor: expected a positive number"},
   };
-  if (!nano) skip();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct variant v;
     variant_open(&v, nano);

@@ -133,7 +133,8 @@ static bool bind_args(struct jinja_interp *interp, const struct jinja_row *row, 
 struct jinja_value call_row(struct jinja_interp *interp, const struct jinja_row *row, const char *what, struct jinja_value self,
                             const struct jinja_args *args) {
   struct jinja_args bound = {0};
-  if (jinja_failed(interp)) return value_none();
+  /* Whatever the function does to a string costs its length; those that build text are charged for that as well. */
+  if (!jinja_step(interp, self.type == JINJA_STRING ? 1 + self.string->length / 64 : 1)) return value_none();
   if (strcmp(row->parameters, "*") == 0) return row->call(interp, self, args);
   if (!bind_args(interp, row, what, args, &bound)) return value_none();
   return row->call(interp, self, &bound);

@@ -40,6 +40,7 @@ static struct jinja_node *parse_string(struct jinja_parser *parser) {
   *string = (struct jinja_string){
       .data = pool_copy(pool, text.data, text.length), .length = text.length, .n_codepoints = SIZE_MAX};
   buffer_clear(&text);
+  (void)string_count(string); /* now: renders on several threads share the program and must not write to it */
   node->value = (struct jinja_value){.type = JINJA_STRING, .string = string};
   return node;
 }

@@ -285,7 +285,7 @@ static struct jinja_value percent_next(struct percent *p) {
 /* One conversion: flags, width and precision go to printf for numbers; strings are padded here. */
 static void percent_one(struct percent *p, const char *flags, char conversion) {
   struct jinja_value value = percent_next(p);
-  char format[40], text[400];
+  char format[40], text[1400]; /* width 999, or the digits of the largest double */
   int64_t integer;
   double number;
   if (jinja_failed(p->interp)) return;

@@ -64,9 +64,13 @@ static struct jinja_value split_words(struct jinja_interp *interp, const struct 
   return list;
 }
 
-static size_t find_last(const struct jinja_string *s, const struct jinja_string *needle, size_t end) {
-  for (size_t at = end >= needle->length ? end - needle->length + 1 : 0; at-- > 0;)
+/* Quadratic at worst, so every comparison is charged. */
+static size_t find_last(struct jinja_interp *interp, const struct jinja_string *s, const struct jinja_string *needle, size_t end) {
+  for (size_t at = end >= needle->length ? end - needle->length + 1 : 0; at-- > 0;) {
+    if (needle->length && s->data[at] != *needle->data) continue;
+    if (!jinja_step(interp, 1 + needle->length / 64)) break;
     if (memcmp(s->data + at, needle->data, needle->length) == 0) return at;
+  }
   return SIZE_MAX;
 }
 
@@ -94,7 +98,7 @@ METHOD(rsplit) {
   if (separator->length == 0) return jinja_fail(interp, "empty separator");
   struct jinja_value reversed = value_list(interp, 0), list = value_list(interp, 0);
   size_t end = self.string->length, found;
-  while (!jinja_failed(interp) && (int64_t)reversed.list->n < limit && (found = find_last(self.string, separator, end)) != SIZE_MAX) {
+  while (!jinja_failed(interp) && (int64_t)reversed.list->n < limit && (found = find_last(interp, self.string, separator, end)) != SIZE_MAX) {
     list_append(interp, reversed.list, value_part(interp, self.string, found + separator->length, end));
     end = found;
   }
@@ -105,7 +109,7 @@ METHOD(rsplit) {
 
 static struct jinja_value partition(struct jinja_interp *interp, struct jinja_value self, const struct jinja_args *args, bool last) {
   const struct jinja_string *separator = text_argument(interp, args->values[0]);
-  size_t at = last ? find_last(self.string, separator, self.string->length)
+  size_t at = last ? find_last(interp, self.string, separator, self.string->length)
                    : string_find(self.string, separator->data, separator->length, 0);
   struct jinja_value empty = value_literal(interp, ""), parts[3];
   if (separator->length == 0) return jinja_fail(interp, "empty separator");
@@ -219,7 +223,7 @@ static int64_t find_index(struct jinja_interp *interp, struct jinja_value self, 
   if (args->n > 1 && is_given(args->values[1])) (void)value_is_int(args->values[1], &from);
   if (from < 0) from += (int64_t)string_count(self.string);
   size_t begin = from > 0 ? string_offset(self.string, (size_t)from) : 0;
-  size_t at = last ? find_last(self.string, needle, self.string->length) : string_find(self.string, needle->data, needle->length, begin);
+  size_t at = last ? find_last(interp, self.string, needle, self.string->length) : string_find(self.string, needle->data, needle->length, begin);
   return at == SIZE_MAX || at < begin ? -1 : codepoint_index(self.string, at);
 }
 

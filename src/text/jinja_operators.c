@@ -109,7 +109,8 @@ int value_compare(struct jinja_interp *interp, struct jinja_value a, struct jinj
   if (!jinja_step(interp, 1)) return 0;
   if (value_is_int(a, &i) && value_is_int(b, &j)) return (i > j) - (i < j);
   if (value_is_number(a, &x) && value_is_number(b, &y)) return (x > y) - (x < y);
-  if (a.type == JINJA_STRING && b.type == JINJA_STRING) return compare_bytes(a.string, b.string);
+  if (a.type == JINJA_STRING && b.type == JINJA_STRING)
+    return jinja_step(interp, a.string->length / 64) ? compare_bytes(a.string, b.string) : 0;
   if (a.type == JINJA_LIST && b.type == JINJA_LIST && a.list->is_tuple == b.list->is_tuple) {
     size_t n = a.list->n < b.list->n ? a.list->n : b.list->n;
     for (size_t k = 0; k < n; k++) {
@@ -189,7 +190,7 @@ static struct jinja_value float_operation(struct jinja_interp *interp, enum jinj
   case OP_FLOORDIV: return value_float(floor(a / b));
   case OP_MOD: {
     double rest = fmod(a, b);
-    return value_float(rest && (rest < 0) != (b < 0) ? rest + b : rest);
+    return value_float(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
   }
   case OP_POW: return value_float(pow(a, b));
   default: return jinja_fail(interp, "bad operator");
@@ -363,6 +364,7 @@ static struct jinja_value index_into(struct jinja_interp *interp, struct jinja_v
   if (index < 0) index += n;
   if (index < 0 || index >= n) return value_undefined(interp, "%s object has no element %lld", value_type_name(object), (long long)index);
   if (object.type == JINJA_LIST) return object.list->items[index];
+  if ((size_t)n < object.string->length && !jinja_step(interp, object.string->length / 64)) return object; /* not ASCII: a scan */
   size_t at = string_offset(object.string, (size_t)index);
   return value_part(interp, object.string, at, string_offset(object.string, (size_t)index + 1));
 }
@@ -423,6 +425,7 @@ struct jinja_value value_slice(struct jinja_interp *interp, struct jinja_value o
                                      : jinja_fail(interp, "'%s' object is not subscriptable", value_type_name(object));
   int64_t n = value_length(interp, object);
   if (!slice_bounds(interp, bounds, n, range)) return object;
+  if (object.type == JINJA_STRING && !jinja_step(interp, object.string->length / 64)) return object;
   if (object.type == JINJA_STRING && range[2] == 1) {
     if (range[1] <= range[0]) return value_literal(interp, "");
     return value_part(interp, object.string, string_offset(object.string, (size_t)range[0]),

@@ -159,6 +159,7 @@ static struct jinja_node *text_node(struct jinja_parser *parser) {
   const struct jinja_token *token = parser_token(parser);
   struct jinja_string *string = pool_take(&parser->program->pool, sizeof *string);
   *string = (struct jinja_string){.data = token->text, .length = token->length, .n_codepoints = SIZE_MAX};
+  (void)string_count(string); /* now: renders on several threads share the program and must not write to it */
   node->value = (struct jinja_value){.type = JINJA_STRING, .string = string};
   next(parser);
   return node;

@@ -1,9 +1,11 @@
 /* template.h - a checkpoint's chat template: conversation -> text, by the template itself (jinja_*), with the byte span of
  * every assistant reply. No hand-written template, no remote code.
  *
- * Rendering tracks where each message's content string came out: the interpreter carries taint (origin spans) on strings, or
- * sentinels are used and verified; either way the invariant is: a reply span decodes to the reply's content, and rendering
- * with tracking gives the same text as without. If spans cannot be found exactly the render is refused, never guessed.
+ * Rendering tracks where each string of the messages came out (origins, jinja.h). A reply starts at the first byte of its content
+ * (or reasoning) in the output, moved back to the end of the generation prompt's text when that directly precedes; it ends with the
+ * first special token after its content. Invariant: masked tokens decode to exactly those bytes, and rendering with tracking
+ * gives the same text as without. If spans cannot be found exactly the render is refused, never guessed. A reply whose content
+ * is empty or dropped by the template is not trained.
  */
 #ifndef EAGLET_TEXT_TEMPLATE_H
 #define EAGLET_TEXT_TEMPLATE_H

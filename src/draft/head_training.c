@@ -377,11 +377,17 @@ void head_training_forward(struct head_training *t, const float *parameters, con
 
 /* ---- backward ---- */
 
-static void norm_back(struct head_training *t, float *d_x, float *d_w, const float *d_y, const float *x, const float *w, int32_t n, const struct norm_backward_params *over) {
-  struct norm_backward_params p = *over;
-  p.dim = t->config.hidden;
-  p.eps = (float)t->config.norm_eps;
-  t->compute->training->rms_norm_backward(t->compute, d_x, d_w, d_y, x, w, n, &p);
+struct norm_back {
+  float *d_x;
+  const float *d_y, *x;
+  int32_t n;
+  int64_t dy_row;
+  bool accumulate;
+};
+
+static void norm_back(struct head_training *t, const float *parameters, float *gradients, enum head_parameter which, const struct norm_back *b) {
+  const struct norm_backward_params p = {.dim = t->config.hidden, .eps = (float)t->config.norm_eps, .dy_row = b->dy_row, .accumulate_x = b->accumulate};
+  t->compute->training->rms_norm_backward(t->compute, b->d_x, gradient(t, gradients, which), b->d_y, b->x, parameter(t, parameters, which), b->n, &p);
 }
 
 /* d_z -> d_y (in t->scratch_h): through the FFN and its residual. */
@@ -398,8 +404,7 @@ static void back_ffn(struct head_training *t, const float *parameters, float *gr
   linear_back_x(t, d_normed, s->act, parameter(t, parameters, HEAD_GATE), up, 0);
   linear_back_x(t, d_normed, d_up, parameter(t, parameters, HEAD_UP), up, 1);
   memcpy(t->scratch_h, s->d_z, sizeof(float) * (size_t)s->n * (size_t)h);
-  norm_back(t, t->scratch_h, gradient(t, gradients, HEAD_POST_NORM), d_normed, s->y, parameter(t, parameters, HEAD_POST_NORM), s->n,
-            &(const struct norm_backward_params){.accumulate_x = true});
+  norm_back(t, parameters, gradients, HEAD_POST_NORM, &(const struct norm_back){.d_x = t->scratch_h, .d_y = d_normed, .x = s->y, .n = s->n, .accumulate = true});
 }
 
 /* d_y (t->scratch_h) -> d_q (t->scratch_q), d_key and d_value of steps 0..k. */
@@ -439,13 +444,11 @@ static void back_inputs(struct head_training *t, const float *parameters, float 
     t->compute->training->scatter_add_rows(t->compute, d_u, d_u_active, s->row_in, s->n, 2 * h);
   } else linear_back_x(t, d_u, t->scratch_q, parameter(t, parameters, HEAD_Q), query, 1);
   /* The embedding is frozen: only its norm's weight learns, the rest of that gradient lands in a scratch that nobody reads. */
-  norm_back(t, s->embedding, gradient(t, gradients, HEAD_INPUT_NORM), d_u, s->embedding, parameter(t, parameters, HEAD_INPUT_NORM), s->n_in,
-            &(const struct norm_backward_params){.dy_row = 2 * h});
+  norm_back(t, parameters, gradients, HEAD_INPUT_NORM, &(const struct norm_back){.d_x = s->embedding, .d_y = d_u, .x = s->embedding, .n = s->n_in, .dy_row = 2 * h});
   float *d_g = s->embedding;
   memset(d_g, 0, sizeof(float) * (size_t)s->n_in * (size_t)h);
   t->compute->training->scatter_add_rows(t->compute, d_g, t->scratch_h, s->row_in, s->n, h);
-  norm_back(t, d_g, gradient(t, gradients, HEAD_HIDDEN_NORM), d_u + h, s->g, parameter(t, parameters, HEAD_HIDDEN_NORM), s->n_in,
-            &(const struct norm_backward_params){.dy_row = 2 * h, .accumulate_x = true});
+  norm_back(t, parameters, gradients, HEAD_HIDDEN_NORM, &(const struct norm_back){.d_x = d_g, .d_y = d_u + h, .x = s->g, .n = s->n_in, .dy_row = 2 * h, .accumulate = true});
   if (k > 0) t->compute->training->scatter_add_rows(t->compute, t->steps[k - 1].d_z, d_g, s->row_before, s->n, h);
   else linear_back_w(t, gradient(t, gradients, HEAD_FC), d_g, b->features, (struct linear){s->n_in, h, c->n_states * c->target_hidden});
 }
@@ -457,7 +460,7 @@ void head_training_backward(struct head_training *t, const float *parameters, co
     struct step *s = &t->steps[k];
     memset(s->d_key, 0, sizeof(float) * (size_t)s->n_in * w.kv);
     memset(s->d_value, 0, sizeof(float) * (size_t)s->n_in * w.kv);
-    norm_back(t, s->d_z, gradient(t, gradients, HEAD_NORM), s->d_normed, s->z, parameter(t, parameters, HEAD_NORM), s->n, &(const struct norm_backward_params){0});
+    norm_back(t, parameters, gradients, HEAD_NORM, &(const struct norm_back){.d_x = s->d_z, .d_y = s->d_normed, .x = s->z, .n = s->n});
   }
   for (int32_t k = t->n_steps - 1; k >= 0; k--) {
     if (t->steps[k].n == 0 && k > 0) continue;

@@ -273,6 +273,23 @@ static void test_merge_loops_agree(void **state) {
     token_list_clear(&fast);
     token_list_clear(&naive);
   }
+  /* One piece of a megabyte (the pattern's pre-chunks are shorter): n log n, bytes restored. */
+  size_t length = 1000000, total = 0;
+  char *piece = memory_alloc(length);
+  for (size_t i = 0; i < length; i++) piece[i] = (char)('a' + random_u64(3, 0, i) % 3);
+  struct token_list ids = {0};
+  struct bpe_sink sink = {.ids = &ids};
+  double begin = time_now();
+  bpe_encode(&ranks, &scratch, piece, length, 0, &sink);
+  if (time_now() - begin > 10) fail_msg("a megabyte took %.1f s", time_now() - begin);
+  for (size_t i = 0; i < ids.n; i++) {
+    size_t n = at[ids.ids[i] + 1] - at[ids.ids[i]];
+    assert_memory_equal(piece + total, blob + at[ids.ids[i]], n);
+    total += n;
+  }
+  assert_int_equal(total, length);
+  token_list_clear(&ids);
+  free(piece);
   bpe_scratch_release(&scratch);
   bpe_ranks_release(&ranks);
 }

@@ -283,9 +283,9 @@ static void test_merge_loops_agree(void **state) {
   bpe_encode(&ranks, &scratch, piece, length, 0, &sink);
   if (time_now() - begin > 10) fail_msg("a megabyte took %.1f s", time_now() - begin);
   for (size_t i = 0; i < ids.n; i++) {
-    size_t n = at[ids.ids[i] + 1] - at[ids.ids[i]];
-    assert_memory_equal(piece + total, blob + at[ids.ids[i]], n);
-    total += n;
+    size_t token_length = at[ids.ids[i] + 1] - at[ids.ids[i]];
+    assert_memory_equal(piece + total, blob + at[ids.ids[i]], token_length);
+    total += token_length;
   }
   assert_int_equal(total, length);
   token_list_clear(&ids);

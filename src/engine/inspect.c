@@ -1,4 +1,5 @@
-/* inspect.c - opens a target only to describe it; see inspect.h. Opening binds and validates every tensor, so a document is also a verdict. */
+/* inspect.c - opens a target only to describe it; see inspect.h. Opening binds and validates every tensor, so a
+ * document is also a verdict. */
 #include "engine/inspect.h"
 
 #include "model/model.h"

@@ -1,5 +1,6 @@
-/* verify.c - runs the target on given tokens and compares; see verify.h. Owns a small forward of its own, so that it depends on nothing but the
- * layer loop that it judges. Two judges share the passes: verify_reference (a file) and verify_proof (the model itself). */
+/* verify.c - runs the target on given tokens and compares; see verify.h. Owns a small forward of its own, so that it
+ * depends on nothing but the layer loop that it judges. Two judges share the passes: verify_reference (a file) and
+ * verify_proof (the model itself). */
 #include "engine/verify.h"
 
 #include "base/memory.h"
@@ -14,8 +15,8 @@
 
 #define ROWS_MAX 128
 #define TOLERANCE_DEFAULT 2e-3
-#define TIE_GAP 1e-3       /* two logits closer than this may swap between runtimes */
-#define MAX_REL_CAP 1e300  /* JSON has no infinity */
+#define TIE_GAP 1e-3      /* two logits closer than this may swap between runtimes */
+#define MAX_REL_CAP 1e300 /* JSON has no infinity */
 
 struct verifier {
   struct compute *compute;
@@ -24,10 +25,10 @@ struct verifier {
   struct kv_cache kv;
   struct kv_sequence sequence;
   struct batch batch;
-  float *start;            /* device [ROWS_MAX, H] */
+  float *start; /* device [ROWS_MAX, H] */
   double tolerance;
   json_t *document;
-  double worst;            /* largest value judged so far, and its name */
+  double worst; /* largest value judged so far, and its name */
   char worst_name[96];
 };
 
@@ -36,10 +37,10 @@ struct pass {
   const int32_t *tokens;
   int32_t n;
   struct tap_set taps;
-  const float *start;      /* [n, H] residual at start_state, or NULL */
+  const float *start; /* [n, H] residual at start_state, or NULL */
   int32_t start_state;
-  float *states;           /* [taps.n, n, H] */
-  float *norm, *logits;    /* [n, H], [n, V] */
+  float *states;        /* [taps.n, n, H] */
+  float *norm, *logits; /* [n, H], [n, V] */
 };
 
 static void verifier_close(struct verifier *v) {
@@ -52,12 +53,15 @@ static void verifier_close(struct verifier *v) {
   if (v->compute) compute_close(v->compute);
 }
 
-static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_verify_params *params, int32_t tokens_max, struct eaglet_error *err) {
-  enum eaglet_precision precision = params->precision == EAGLET_PRECISION_DEFAULT ? EAGLET_PRECISION_EXACT : params->precision;
+static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_verify_params *params,
+                                        int32_t tokens_max, struct eaglet_error *err) {
+  enum eaglet_precision precision =
+      params->precision == EAGLET_PRECISION_DEFAULT ? EAGLET_PRECISION_EXACT : params->precision;
   int32_t n_pages = (tokens_max - 1) / KV_PAGE_TOKENS + 1;
   struct block_shape shape;
   TRY(compute_open_cpu(&v->compute, params->threads, precision, err));
-  const struct model_params open = {.path = params->model, .compute = v->compute, .positions_max = tokens_max > 4096 ? tokens_max : 0};
+  const struct model_params open = {
+      .path = params->model, .compute = v->compute, .positions_max = tokens_max > 4096 ? tokens_max : 0};
   TRY(model_open(&v->model, &open, err));
   block_shape_from_features(&shape, &v->model->arch.features);
   TRY(forward_create(&v->forward, v->model, ROWS_MAX, n_pages, err));
@@ -73,7 +77,8 @@ static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_
 /* Copies a chunk's results to their places. */
 static void keep(struct verifier *v, const struct pass *pass, const struct forward_run *run, int32_t begin) {
   struct compute *c = v->compute;
-  size_t hidden = (size_t)v->model->arch.features.hidden, n_vocab = (size_t)v->model->arch.features.n_vocab, n = (size_t)run->batch->n, at = (size_t)begin;
+  size_t hidden = (size_t)v->model->arch.features.hidden, n_vocab = (size_t)v->model->arch.features.n_vocab,
+         n = (size_t)run->batch->n, at = (size_t)begin;
   for (int32_t t = 0; pass->states && t < pass->taps.n; t++) {
     for (size_t i = 0; i < n; i++) {
       float *to = pass->states + ((size_t)t * (size_t)pass->n + at + i) * hidden;
@@ -91,12 +96,17 @@ static enum eaglet_status pass_run(struct verifier *v, const struct pass *pass, 
     batch_reset(&v->batch);
     for (int32_t i = begin; i < begin + n; i++) {
       struct batch_row *row = batch_add(&v->batch);
-      *row = (struct batch_row){.token = pass->tokens[i], .position = i, .slot = i, .parent = -1, .kv = &v->sequence, .wants_logits = true};
+      *row = (struct batch_row){
+          .token = pass->tokens[i], .position = i, .slot = i, .parent = -1, .kv = &v->sequence, .wants_logits = true};
     }
-    struct forward_run run = {.batch = &v->batch, .kv = &v->kv, .taps = pass->taps, .start_state = pass->start_state,
+    struct forward_run run = {.batch = &v->batch,
+                              .kv = &v->kv,
+                              .taps = pass->taps,
+                              .start_state = pass->start_state,
                               .no_head = !pass->norm && !pass->logits};
     if (pass->start) {
-      v->compute->upload(v->compute, v->start, pass->start + (size_t)begin * hidden, (size_t)n * hidden * sizeof(float));
+      v->compute->upload(v->compute, v->start, pass->start + (size_t)begin * hidden,
+                         (size_t)n * hidden * sizeof(float));
       run.start = v->start;
     }
     TRY(forward_run(v->forward, &run, err));
@@ -127,7 +137,8 @@ static enum eaglet_status verdict(struct verifier *v, const char *against, struc
   json_object_set_new(v->document, "ok", json_boolean(ok));
   json_object_set_new(v->document, "tolerance", json_real(v->tolerance));
   if (ok) return EAGLET_OK;
-  FAIL(err, EAGLET_E_CHECK, "%s: expected at most %g from %s, found %.3g", v->worst_name, v->tolerance, against, v->worst);
+  FAIL(err, EAGLET_E_CHECK, "%s: expected at most %g from %s, found %.3g", v->worst_name, v->tolerance, against,
+       v->worst);
 }
 
 /* ---- against a reference file ---- */
@@ -149,7 +160,8 @@ struct comparison {
   int32_t n_tokens, width;
 };
 
-static enum eaglet_status compare(struct tally *tally, const struct reference_prompt *p, const struct comparison *with, struct eaglet_error *err) {
+static enum eaglet_status compare(struct tally *tally, const struct reference_prompt *p, const struct comparison *with,
+                                  struct eaglet_error *err) {
   float *expected;
   TRY(reference_floats(&expected, p, with->name, with->n_tokens, with->width, err));
   if (!expected) return EAGLET_OK;
@@ -160,7 +172,8 @@ static enum eaglet_status compare(struct tally *tally, const struct reference_pr
 }
 
 /* States in groups of TAPS_MAX, so that any depth fits. */
-static enum eaglet_status compare_states(struct verifier *v, const struct reference_prompt *p, struct errors *errors, struct eaglet_error *err) {
+static enum eaglet_status compare_states(struct verifier *v, const struct reference_prompt *p, struct errors *errors,
+                                         struct eaglet_error *err) {
   int32_t n_layers = v->model->arch.features.n_layers, hidden = v->model->arch.features.hidden;
   size_t span = (size_t)p->n * (size_t)hidden;
   float *states = memory_alloc(TAPS_MAX * span * sizeof(float));
@@ -173,7 +186,8 @@ static enum eaglet_status compare_states(struct verifier *v, const struct refere
       char name[32];
       int32_t state = first + t;
       snprintf(name, sizeof name, "layer.%d", state - 1);
-      const struct comparison with = {.name = name, .own = states + (size_t)t * span, .n_tokens = p->n, .width = hidden};
+      const struct comparison with = {
+          .name = name, .own = states + (size_t)t * span, .n_tokens = p->n, .width = hidden};
       status = compare(&errors->states[state], p, &with, err);
       judge(v, errors->states[state].max_rel, "%sstate %d", p->prefix, state);
     }
@@ -183,7 +197,8 @@ static enum eaglet_status compare_states(struct verifier *v, const struct refere
 }
 
 /* Row by row the reference's argmax; a swap of two nearly equal logits is a tie, anything else is wrong. */
-static enum eaglet_status compare_argmax(struct verifier *v, const struct reference_prompt *p, struct errors *errors, const float *logits, struct eaglet_error *err) {
+static enum eaglet_status compare_argmax(struct verifier *v, const struct reference_prompt *p, struct errors *errors,
+                                         const float *logits, struct eaglet_error *err) {
   int32_t n_vocab = v->model->arch.features.n_vocab, *expected;
   TRY(reference_ids(&expected, p, "argmax", n_vocab, err));
   if (!expected) return EAGLET_OK;
@@ -194,25 +209,35 @@ static enum eaglet_status compare_argmax(struct verifier *v, const struct refere
     for (int32_t k = 1; k < n_vocab; k++) best = row[k] > row[best] ? k : best;
     errors->n_argmax++;
     if (best == expected[i]) continue;
-    if (row[best] - row[expected[i]] < TIE_GAP) errors->n_ties++;
-    else errors->n_wrong++;
+    if (row[best] - row[expected[i]] < TIE_GAP)
+      errors->n_ties++;
+    else
+      errors->n_wrong++;
   }
   free(expected);
   if (errors->n_wrong > 0) judge(v, MAX_REL_CAP, "%sargmax (%d rows differ)", p->prefix, (int32_t)errors->n_wrong);
   return EAGLET_OK;
 }
 
-static enum eaglet_status compare_outputs(struct verifier *v, const struct reference_prompt *p, struct errors *errors, struct eaglet_error *err) {
-  int32_t hidden = v->model->arch.features.hidden, n_vocab = v->model->arch.features.n_vocab, last = p->n < 8 ? p->n : 8;
-  float *norm = memory_alloc((size_t)p->n * (size_t)hidden * sizeof(float)), *logits = memory_try((size_t)p->n * (size_t)n_vocab * sizeof(float));
+static enum eaglet_status compare_outputs(struct verifier *v, const struct reference_prompt *p, struct errors *errors,
+                                          struct eaglet_error *err) {
+  int32_t hidden = v->model->arch.features.hidden, n_vocab = v->model->arch.features.n_vocab,
+          last = p->n < 8 ? p->n : 8;
+  float *norm = memory_alloc((size_t)p->n * (size_t)hidden * sizeof(float)),
+        *logits = memory_try((size_t)p->n * (size_t)n_vocab * sizeof(float));
   const struct pass pass = {.tokens = p->tokens, .n = p->n, .norm = norm, .logits = logits};
   const struct comparison of_norm = {.name = "norm", .own = norm, .n_tokens = p->n, .width = hidden};
   const struct comparison of_logits = {.name = "logits", .own = logits, .n_tokens = p->n, .width = n_vocab};
-  enum eaglet_status status = logits ? pass_run(v, &pass, err) : error_set(err, EAGLET_E_RESOURCE, "verify: no memory for the logits of %d tokens", p->n);
+  enum eaglet_status status =
+      logits ? pass_run(v, &pass, err)
+             : error_set(err, EAGLET_E_RESOURCE, "verify: no memory for the logits of %d tokens", p->n);
   if (status == EAGLET_OK) status = compare(&errors->norm, p, &of_norm, err);
   if (status == EAGLET_OK) status = compare(&errors->logits, p, &of_logits, err);
   if (status == EAGLET_OK) {
-    const struct comparison of_last = {.name = "logits_last8", .own = logits + (size_t)(p->n - last) * (size_t)n_vocab, .n_tokens = last, .width = n_vocab};
+    const struct comparison of_last = {.name = "logits_last8",
+                                       .own = logits + (size_t)(p->n - last) * (size_t)n_vocab,
+                                       .n_tokens = last,
+                                       .width = n_vocab};
     status = compare(&errors->logits, p, &of_last, err);
   }
   if (status == EAGLET_OK) status = compare_argmax(v, p, errors, logits, err);
@@ -223,12 +248,14 @@ static enum eaglet_status compare_outputs(struct verifier *v, const struct refer
   return status;
 }
 
-static enum eaglet_status verify_prompt(struct verifier *v, const struct reference *reference, int32_t i, struct errors *errors, struct eaglet_error *err) {
+static enum eaglet_status verify_prompt(struct verifier *v, const struct reference *reference, int32_t i,
+                                        struct errors *errors, struct eaglet_error *err) {
   struct reference_prompt prompt;
   TRY(reference_prompt_read(&prompt, reference, i, err));
   enum eaglet_status status = compare_states(v, &prompt, errors, err);
   if (status == EAGLET_OK) status = compare_outputs(v, &prompt, errors, err);
-  json_array_append_new(json_object_get(v->document, "prompts"), json_pack("{s:s, s:i, s:i}", "prefix", prompt.prefix, "row", prompt.row, "tokens", prompt.n));
+  json_array_append_new(json_object_get(v->document, "prompts"),
+                        json_pack("{s:s, s:i, s:i}", "prefix", prompt.prefix, "row", prompt.row, "tokens", prompt.n));
   reference_prompt_clear(&prompt);
   return status;
 }
@@ -236,25 +263,33 @@ static enum eaglet_status verify_prompt(struct verifier *v, const struct referen
 static void report_errors(struct verifier *v, const struct errors *errors) {
   json_t *layers = json_array();
   for (int32_t k = 1; k <= v->model->arch.features.n_layers; k++) {
-    if (errors->states[k].compared) json_array_append_new(layers, json_pack("{s:i, s:f}", "state", k, "max_rel", errors->states[k].max_rel));
+    if (errors->states[k].compared)
+      json_array_append_new(layers, json_pack("{s:i, s:f}", "state", k, "max_rel", errors->states[k].max_rel));
   }
   json_object_set_new(v->document, "layers", layers);
-  if (errors->norm.compared) json_object_set_new(v->document, "norm", json_pack("{s:f}", "max_rel", errors->norm.max_rel));
-  if (errors->logits.compared) json_object_set_new(v->document, "logits", json_pack("{s:f}", "max_rel", errors->logits.max_rel));
+  if (errors->norm.compared)
+    json_object_set_new(v->document, "norm", json_pack("{s:f}", "max_rel", errors->norm.max_rel));
+  if (errors->logits.compared)
+    json_object_set_new(v->document, "logits", json_pack("{s:f}", "max_rel", errors->logits.max_rel));
   if (!errors->has_argmax) return;
-  json_object_set_new(v->document, "argmax", json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)errors->n_argmax, "different", (json_int_t)errors->n_wrong,
-                                                       "ties", (json_int_t)errors->n_ties));
+  json_object_set_new(v->document, "argmax",
+                      json_pack("{s:I, s:I, s:I}", "rows", (json_int_t)errors->n_argmax, "different",
+                                (json_int_t)errors->n_wrong, "ties", (json_int_t)errors->n_ties));
 }
 
-static enum eaglet_status verify_reference(struct verifier *v, const struct reference *reference, struct eaglet_error *err) {
-  struct errors errors = {.states = memory_alloc(((size_t)v->model->arch.features.n_layers + 1) * sizeof *errors.states)};
+static enum eaglet_status verify_reference(struct verifier *v, const struct reference *reference,
+                                           struct eaglet_error *err) {
+  struct errors errors = {.states =
+                              memory_alloc(((size_t)v->model->arch.features.n_layers + 1) * sizeof *errors.states)};
   enum eaglet_status status = EAGLET_OK;
   json_object_set_new(v->document, "prompts", json_array());
-  for (int32_t i = 0; status == EAGLET_OK && i < reference->n_prompts; i++) status = verify_prompt(v, reference, i, &errors, err);
+  for (int32_t i = 0; status == EAGLET_OK && i < reference->n_prompts; i++)
+    status = verify_prompt(v, reference, i, &errors, err);
   if (status == EAGLET_OK) {
     report_errors(v, &errors);
     if (json_array_size(json_object_get(v->document, "layers")) == 0 && !errors.logits.compared) {
-      status = error_set(err, EAGLET_E_INPUT, "%s: holds neither layer.{i} nor logits to compare with", reference->file.path);
+      status = error_set(err, EAGLET_E_INPUT, "%s: holds neither layer.{i} nor logits to compare with",
+                         reference->file.path);
     }
   }
   free(errors.states);
@@ -268,16 +303,20 @@ static const int32_t proof_lengths[PROOF_LENGTHS] = {1, 7, 33, 70}; /* one row; 
 
 /* Worst over the lengths, per start state. */
 struct proof {
-  double *error, *perturbed; /* [N + 1]: relative difference of the replayed logits; least effect of a disturbed state */
+  double *error,
+      *perturbed; /* [N + 1]: relative difference of the replayed logits; least effect of a disturbed state */
   bool *bitwise;
   float *own, *replayed, *states; /* [n, V], [n, V], [TAPS_MAX, n, H] */
   int32_t tokens[128], n;
 };
 
 /* Replays from `state`, whose residual is x; then once more with x disturbed, which must show in the logits. */
-static enum eaglet_status prove_state(struct verifier *v, struct proof *proof, int32_t state, float *x, struct eaglet_error *err) {
-  size_t n = (size_t)proof->n * (size_t)v->model->arch.features.n_vocab, span = (size_t)proof->n * (size_t)v->model->arch.features.hidden;
-  const struct pass pass = {.tokens = proof->tokens, .n = proof->n, .start = x, .start_state = state, .logits = proof->replayed};
+static enum eaglet_status prove_state(struct verifier *v, struct proof *proof, int32_t state, float *x,
+                                      struct eaglet_error *err) {
+  size_t n = (size_t)proof->n * (size_t)v->model->arch.features.n_vocab,
+         span = (size_t)proof->n * (size_t)v->model->arch.features.hidden;
+  const struct pass pass = {
+      .tokens = proof->tokens, .n = proof->n, .start = x, .start_state = state, .logits = proof->replayed};
   TRY(pass_run(v, &pass, err));
   proof->error[state] = fmax(proof->error[state], max_rel(proof->replayed, proof->own, n));
   proof->bitwise[state] = proof->bitwise[state] && memcmp(proof->replayed, proof->own, n * sizeof(float)) == 0;
@@ -290,7 +329,8 @@ static enum eaglet_status prove_state(struct verifier *v, struct proof *proof, i
 /* Captures every state of one token row, TAPS_MAX at a time, and replays from each. */
 static enum eaglet_status prove_tokens(struct verifier *v, struct proof *proof, struct eaglet_error *err) {
   int32_t n_layers = v->model->arch.features.n_layers;
-  size_t n = (size_t)proof->n * (size_t)v->model->arch.features.n_vocab, span = (size_t)proof->n * (size_t)v->model->arch.features.hidden;
+  size_t n = (size_t)proof->n * (size_t)v->model->arch.features.n_vocab,
+         span = (size_t)proof->n * (size_t)v->model->arch.features.hidden;
   const struct pass plain = {.tokens = proof->tokens, .n = proof->n, .logits = proof->own};
   TRY(pass_run(v, &plain, err));
   for (int32_t first = 0; first <= n_layers; first += TAPS_MAX) {
@@ -298,7 +338,8 @@ static enum eaglet_status prove_tokens(struct verifier *v, struct proof *proof, 
     for (int32_t k = first; k <= n_layers && k < first + TAPS_MAX; k++) capture.taps.states[capture.taps.n++] = k;
     TRY(pass_run(v, &capture, err));
     judge(v, max_rel(proof->replayed, proof->own, n), "%slogits of a run with taps from state %d", "", first);
-    for (int32_t t = 0; t < capture.taps.n; t++) TRY(prove_state(v, proof, first + t, proof->states + (size_t)t * span, err));
+    for (int32_t t = 0; t < capture.taps.n; t++)
+      TRY(prove_state(v, proof, first + t, proof->states + (size_t)t * span, err));
   }
   return EAGLET_OK;
 }
@@ -308,7 +349,8 @@ static enum eaglet_status prove_lengths(struct verifier *v, struct proof *proof,
   for (int i = 0; i < PROOF_LENGTHS; i++) {
     proof->n = proof_lengths[i];
     if (proof->n > v->model->rope.n_positions) continue;
-    for (int32_t t = 0; t < proof->n; t++) proof->tokens[t] = (int32_t)(random_u64(11, (uint64_t)i, (uint64_t)t) % (uint64_t)f->n_vocab);
+    for (int32_t t = 0; t < proof->n; t++)
+      proof->tokens[t] = (int32_t)(random_u64(11, (uint64_t)i, (uint64_t)t) % (uint64_t)f->n_vocab);
     TRY(prove_tokens(v, proof, err));
   }
   return EAGLET_OK;
@@ -317,21 +359,27 @@ static enum eaglet_status prove_lengths(struct verifier *v, struct proof *proof,
 static enum eaglet_status verify_proof(struct verifier *v, struct eaglet_error *err) {
   const struct features *f = &v->model->arch.features;
   size_t n_states = (size_t)f->n_layers + 1, rows = (size_t)proof_lengths[PROOF_LENGTHS - 1];
-  struct proof proof = {.error = memory_alloc(n_states * sizeof(double)), .perturbed = memory_alloc(n_states * sizeof(double)),
-                        .bitwise = memory_alloc(n_states * sizeof(bool)), .own = memory_try(rows * (size_t)f->n_vocab * sizeof(float)),
-                        .replayed = memory_try(rows * (size_t)f->n_vocab * sizeof(float)), .states = memory_try(TAPS_MAX * rows * (size_t)f->hidden * sizeof(float))};
+  struct proof proof = {.error = memory_alloc(n_states * sizeof(double)),
+                        .perturbed = memory_alloc(n_states * sizeof(double)),
+                        .bitwise = memory_alloc(n_states * sizeof(bool)),
+                        .own = memory_try(rows * (size_t)f->n_vocab * sizeof(float)),
+                        .replayed = memory_try(rows * (size_t)f->n_vocab * sizeof(float)),
+                        .states = memory_try(TAPS_MAX * rows * (size_t)f->hidden * sizeof(float))};
   enum eaglet_status status = EAGLET_OK;
   for (size_t k = 0; k < n_states; k++) {
     proof.bitwise[k] = true;
     proof.perturbed[k] = MAX_REL_CAP;
   }
-  if (!proof.own || !proof.replayed || !proof.states) status = error_set(err, EAGLET_E_RESOURCE, "verify: no memory for %zu rows of logits", rows);
+  if (!proof.own || !proof.replayed || !proof.states)
+    status = error_set(err, EAGLET_E_RESOURCE, "verify: no memory for %zu rows of logits", rows);
   if (status == EAGLET_OK) status = prove_lengths(v, &proof, err);
   json_t *list = json_array();
   for (int32_t k = 0; k <= f->n_layers && status == EAGLET_OK; k++) {
     judge(v, proof.error[k], "%slogits from state %d", "", k);
-    if (proof.perturbed[k] <= fmax(1e-6, 2 * proof.error[k])) judge(v, MAX_REL_CAP, "%slogits do not depend on state %d, the proof is void; error", "", k);
-    json_array_append_new(list, json_pack("{s:i, s:f, s:b, s:f}", "state", k, "max_rel", proof.error[k], "bitwise", proof.bitwise[k], "perturbed", proof.perturbed[k]));
+    if (proof.perturbed[k] <= fmax(1e-6, 2 * proof.error[k]))
+      judge(v, MAX_REL_CAP, "%slogits do not depend on state %d, the proof is void; error", "", k);
+    json_array_append_new(list, json_pack("{s:i, s:f, s:b, s:f}", "state", k, "max_rel", proof.error[k], "bitwise",
+                                          proof.bitwise[k], "perturbed", proof.perturbed[k]));
   }
   json_object_set_new(v->document, "proof", list);
   free(proof.error);
@@ -343,8 +391,10 @@ static enum eaglet_status verify_proof(struct verifier *v, struct eaglet_error *
   return status == EAGLET_OK ? verdict(v, "the model's own logits", err) : status;
 }
 
-enum eaglet_status verify_run(const struct eaglet_verify_params *params, struct eaglet_text *json, struct eaglet_error *err) {
-  struct verifier v = {.tolerance = params->tolerance > 0 ? params->tolerance : TOLERANCE_DEFAULT, .document = json_object()};
+enum eaglet_status verify_run(const struct eaglet_verify_params *params, struct eaglet_text *json,
+                              struct eaglet_error *err) {
+  struct verifier v = {.tolerance = params->tolerance > 0 ? params->tolerance : TOLERANCE_DEFAULT,
+                       .document = json_object()};
   struct reference reference = {.n_prompts = 0};
   int32_t tokens_max = proof_lengths[PROOF_LENGTHS - 1];
   enum eaglet_status status = EAGLET_OK;

@@ -1,6 +1,7 @@
-/* arch.c - from wrapper to decoder; see arch.h. Finds the text model's config object and, from the tensor names alone, its prefix; picks the
- * table row; has the features read. No list of wrapper classes exists: names and shapes decide (decision 2).
- * The hard part is telling the text decoder from its neighbours: other modalities have layers and embeddings too. */
+/* arch.c - from wrapper to decoder; see arch.h. Finds the text model's config object and, from the tensor names alone,
+ * its prefix; picks the table row; has the features read. No list of wrapper classes exists: names and shapes decide
+ * (decision 2). The hard part is telling the text decoder from its neighbours: other modalities have layers and
+ * embeddings too. */
 #include "model/arch_features.h"
 
 #include "base/memory.h"
@@ -25,7 +26,8 @@ struct candidates {
 };
 
 bool arch_name_is_other_modality(const char *name) {
-  static const char *const marks[] = {"vision", "visual", "image", "video", "audio", "speech", "talker", "code2wav", "token2wav", "mtp"};
+  static const char *const marks[] = {"vision", "visual", "image",    "video",     "audio",
+                                      "speech", "talker", "code2wav", "token2wav", "mtp"};
   for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
     if (strstr(name, marks[i])) return true;
   }
@@ -37,8 +39,10 @@ static bool has_prefix(const struct checkpoint *checkpoint, const char *prefix) 
   size_t low = 0, high = checkpoint->n_tensors, length = strlen(prefix);
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (strcmp(checkpoint->tensors[middle]->name, prefix) < 0) low = middle + 1;
-    else high = middle;
+    if (strcmp(checkpoint->tensors[middle]->name, prefix) < 0)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low < checkpoint->n_tensors && strncmp(checkpoint->tensors[low]->name, prefix, length) == 0;
 }
@@ -64,9 +68,12 @@ static void join(char to[128], const char *from, size_t n, const char *tail) {
   memcpy(to + n, tail, m + 1);
 }
 
-/* Fills a candidate from an embedding's name. Layers stand at prefix + "layers."; some converted checkpoints drop the inner "model.". */
-static bool candidate_init(struct candidate *c, const struct checkpoint *checkpoint, const struct tensor_entry *tensor) {
-  static const char *const suffixes[] = {"embed_tokens.weight", "tok_embeddings.weight", "word_embeddings.weight", "wte.weight"};
+/* Fills a candidate from an embedding's name. Layers stand at prefix + "layers."; some converted checkpoints drop the
+ * inner "model.". */
+static bool candidate_init(struct candidate *c, const struct checkpoint *checkpoint,
+                           const struct tensor_entry *tensor) {
+  static const char *const suffixes[] = {"embed_tokens.weight", "tok_embeddings.weight", "word_embeddings.weight",
+                                         "wte.weight"};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     if (!ends_with(tensor->name, suffixes[i])) continue;
     size_t length = strlen(tensor->name) - strlen(suffixes[i]);
@@ -92,8 +99,10 @@ static void find_candidates(struct candidates *found, const struct checkpoint *c
     if (arch_name_is_other_modality(tensor->name) || strstr(tensor->name, "layers.")) continue;
     struct candidate *c = &found->items[found->n];
     if (!candidate_init(c, checkpoint, tensor)) continue;
-    if (c->n_layers > 0) found->n++;
-    else found->lonely = tensor->name;
+    if (c->n_layers > 0)
+      found->n++;
+    else
+      found->lonely = tensor->name;
   }
 }
 
@@ -106,30 +115,36 @@ static const char *some_layer(const struct checkpoint *checkpoint) {
   return NULL;
 }
 
-static enum eaglet_status choose_candidate(struct candidate *chosen, const struct checkpoint *checkpoint, int32_t n_layers, struct eaglet_error *err) {
+static enum eaglet_status choose_candidate(struct candidate *chosen, const struct checkpoint *checkpoint,
+                                           int32_t n_layers, struct eaglet_error *err) {
   struct candidates found;
   int best = -1;
   find_candidates(&found, checkpoint);
   if (found.n == 0 && found.lonely) {
     const char *layer = some_layer(checkpoint);
-    FAIL(err, EAGLET_E_INPUT, "%s: %s has no decoder layers beside it%s%s: the text decoder's prefix is mixed", checkpoint->path, found.lonely,
-         layer ? ", but there is " : "", layer ? layer : "");
+    FAIL(err, EAGLET_E_INPUT, "%s: %s has no decoder layers beside it%s%s: the text decoder's prefix is mixed",
+         checkpoint->path, found.lonely, layer ? ", but there is " : "", layer ? layer : "");
   }
   if (found.n == 0) {
-    FAIL(err, EAGLET_E_INPUT, "%s: no token embedding (embed_tokens, tok_embeddings, word_embeddings or wte) with layers.0 beside it among %zu tensors", checkpoint->path, checkpoint->n_tensors);
+    FAIL(err, EAGLET_E_INPUT,
+         "%s: no token embedding (embed_tokens, tok_embeddings, word_embeddings or wte) with layers.0 beside it among "
+         "%zu tensors",
+         checkpoint->path, checkpoint->n_tensors);
   }
   for (int i = 0; i < found.n; i++) {
     bool fits = n_layers <= 0 || found.items[i].n_layers >= n_layers;
     if (found.n > 1 && !fits) continue;
     if (best >= 0) {
-      FAIL(err, EAGLET_E_INPUT, "%s: two text decoders: %s (%d layers) and %s (%d layers)", checkpoint->path, found.items[best].embed->name,
-           found.items[best].n_layers, found.items[i].embed->name, found.items[i].n_layers);
+      FAIL(err, EAGLET_E_INPUT, "%s: two text decoders: %s (%d layers) and %s (%d layers)", checkpoint->path,
+           found.items[best].embed->name, found.items[best].n_layers, found.items[i].embed->name,
+           found.items[i].n_layers);
     }
     best = i;
   }
   if (best < 0) {
-    FAIL(err, EAGLET_E_INPUT, "%s: the decoder's layers are split between prefixes: %s has %d and %s has %d of %d", checkpoint->path,
-         found.items[0].layers_prefix, found.items[0].n_layers, found.items[1].layers_prefix, found.items[1].n_layers, n_layers);
+    FAIL(err, EAGLET_E_INPUT, "%s: the decoder's layers are split between prefixes: %s has %d and %s has %d of %d",
+         checkpoint->path, found.items[0].layers_prefix, found.items[0].n_layers, found.items[1].layers_prefix,
+         found.items[1].n_layers, n_layers);
   }
   *chosen = found.items[best];
   return EAGLET_OK;
@@ -137,7 +152,8 @@ static enum eaglet_status choose_candidate(struct candidate *chosen, const struc
 
 /* The head whose own prefix leads to the decoder and is the longest. "" when there is none. */
 static void find_head(struct wrapper_chain *chain, const struct checkpoint *checkpoint) {
-  static const char *const suffixes[] = {"lm_head.weight", "lm_head.weight_packed", "output.weight", "embed_out.weight"};
+  static const char *const suffixes[] = {"lm_head.weight", "lm_head.weight_packed", "output.weight",
+                                         "embed_out.weight"};
   size_t longest = 0;
   chain->head_name[0] = 0;
   for (size_t i = 0; i < checkpoint->n_tensors; i++) {
@@ -146,7 +162,9 @@ static void find_head(struct wrapper_chain *chain, const struct checkpoint *chec
     for (size_t k = 0; k < sizeof suffixes / sizeof *suffixes; k++) {
       if (!ends_with(name, suffixes[k])) continue;
       size_t length = strlen(name) - strlen(suffixes[k]);
-      if (strncmp(name, chain->prefix, length) != 0 || (length > 0 && name[length - 1] != '.') || strlen(name) >= sizeof chain->head_name) continue;
+      if (strncmp(name, chain->prefix, length) != 0 || (length > 0 && name[length - 1] != '.') ||
+          strlen(name) >= sizeof chain->head_name)
+        continue;
       if (chain->head_name[0] && length <= longest) continue;
       size_t stored = strlen(name) - (k == 1 ? strlen("_packed") : 0);
       snprintf(chain->head_name, sizeof chain->head_name, "%.*s", (int)stored, name);
@@ -157,9 +175,12 @@ static void find_head(struct wrapper_chain *chain, const struct checkpoint *chec
 
 /* The text model's object and the objects around it. */
 static void find_config(struct arch *arch, const struct checkpoint *checkpoint, struct field_reader *reader) {
-  static const char *const nests[][2] = {{"text_config", NULL}, {"llm_config", NULL}, {"language_config", NULL},
-                                         {"thinker_config", "text_config"}, {"thinker_config", NULL}, {"text_model_config", NULL}};
-  static const char *const paths[] = {"text_config.", "llm_config.", "language_config.", "thinker_config.text_config.", "thinker_config.", "text_model_config."};
+  static const char *const nests[][2] = {{"text_config", NULL},     {"llm_config", NULL},
+                                         {"language_config", NULL}, {"thinker_config", "text_config"},
+                                         {"thinker_config", NULL},  {"text_model_config", NULL}};
+  static const char *const paths[] = {"text_config.",     "llm_config.",
+                                      "language_config.", "thinker_config.text_config.",
+                                      "thinker_config.",  "text_model_config."};
   reader->n_levels = 0;
   for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
     const json_t *first = json_object_get(checkpoint->config, nests[i][0]);
@@ -177,7 +198,8 @@ static void find_config(struct arch *arch, const struct checkpoint *checkpoint, 
   reader->paths[reader->n_levels++] = "";
   arch->config = reader->levels[0];
   for (int i = 1; i < reader->n_levels; i++) arch->outer[i - 1] = reader->levels[i];
-  snprintf(arch->chain.config_path, sizeof arch->chain.config_path, "%.*s", (int)(strlen(reader->paths[0]) ? strlen(reader->paths[0]) - 1 : 0), reader->paths[0]);
+  snprintf(arch->chain.config_path, sizeof arch->chain.config_path, "%.*s",
+           (int)(strlen(reader->paths[0]) ? strlen(reader->paths[0]) - 1 : 0), reader->paths[0]);
 }
 
 static const char *first_string(const json_t *object, const char *key) {
@@ -187,20 +209,25 @@ static const char *first_string(const json_t *object, const char *key) {
 }
 
 /* Row by the inner model_type, else by the inner class name, else by the tensors. */
-static enum eaglet_status choose_row(struct arch *arch, const struct checkpoint *checkpoint, struct tensor_facts *facts, char how[200], struct eaglet_error *err) {
+static enum eaglet_status choose_row(struct arch *arch, const struct checkpoint *checkpoint, struct tensor_facts *facts,
+                                     char how[200], struct eaglet_error *err) {
   const char *type = first_string(arch->config, "model_type"), *class = first_string(arch->config, "architectures");
   arch->row = arch_row_find(type, class);
   snprintf(how, 200, "%s \"%s\"", type ? "model_type" : "architectures", type ? type : class ? class : "");
   if (!arch->row) {
     char why[160];
     arch->row = arch_row_fingerprint(checkpoint, arch->chain.layers_prefix, why, sizeof why);
-    if (!arch->row) FAIL(err, EAGLET_E_INPUT, "%s: model_type \"%s\" is unknown and %s", checkpoint->path, type ? type : "", why);
+    if (!arch->row)
+      FAIL(err, EAGLET_E_INPUT, "%s: model_type \"%s\" is unknown and %s", checkpoint->path, type ? type : "", why);
     facts->fingerprinted = true;
     snprintf(how, 200, "%s", why);
     arch_warn(arch, "%s: model_type \"%s\" is unknown; %s", checkpoint->path, type ? type : "", why);
   }
-  if (arch->row->refusal) FAIL(err, EAGLET_E_INPUT, "%s: model_type \"%s\" is not supported yet (%s)", checkpoint->path, type ? type : class, arch->row->refusal);
-  snprintf(arch->features.row, sizeof arch->features.row, "%.*s", (int)strcspn(arch->row->model_types, "|"), arch->row->model_types);
+  if (arch->row->refusal)
+    FAIL(err, EAGLET_E_INPUT, "%s: model_type \"%s\" is not supported yet (%s)", checkpoint->path, type ? type : class,
+         arch->row->refusal);
+  snprintf(arch->features.row, sizeof arch->features.row, "%.*s", (int)strcspn(arch->row->model_types, "|"),
+           arch->row->model_types);
   return EAGLET_OK;
 }
 
@@ -213,21 +240,30 @@ static void check_tie(struct field_reader *reader, const struct checkpoint *chec
     any_true = any_true || json_is_true(flag);
     any_false = any_false || json_is_false(flag);
   }
-  const struct tensor_entry *head = chain->head_name[0] ? checkpoint_peek(checkpoint, chain->head_name) : NULL, *embed = checkpoint_peek(checkpoint, chain->embed_name);
+  const struct tensor_entry *head = chain->head_name[0] ? checkpoint_peek(checkpoint, chain->head_name) : NULL,
+                            *embed = checkpoint_peek(checkpoint, chain->embed_name);
   if (!chain->head_name[0] && any_false && !any_true) {
-    field_fail(reader, "tie_word_embeddings is false, but there is no lm_head.weight on the way to %s", chain->embed_name);
-  } else if (head && any_true && !any_false && (head->n_bytes != embed->n_bytes || memcmp(head->data, embed->data, head->n_bytes) != 0)) {
-    arch_warn(reader->arch, "%s: tie_word_embeddings is true, but %s exists and differs from the embedding; the stored head is used", reader->what, chain->head_name);
+    field_fail(reader, "tie_word_embeddings is false, but there is no lm_head.weight on the way to %s",
+               chain->embed_name);
+  } else if (head && any_true && !any_false &&
+             (head->n_bytes != embed->n_bytes || memcmp(head->data, embed->data, head->n_bytes) != 0)) {
+    arch_warn(reader->arch,
+              "%s: tie_word_embeddings is true, but %s exists and differs from the embedding; the stored head is used",
+              reader->what, chain->head_name);
   }
-  field_note(reader, "tie_word_embeddings", json_boolean(!chain->head_name[0]), chain->head_name[0] ? chain->head_name : "no head tensor: the embedding is the head");
+  field_note(reader, "tie_word_embeddings", json_boolean(!chain->head_name[0]),
+             chain->head_name[0] ? chain->head_name : "no head tensor: the embedding is the head");
 }
 
-static enum eaglet_status resolve_chain(struct arch *arch, const struct checkpoint *checkpoint, struct field_reader *reader, struct tensor_facts *facts) {
+static enum eaglet_status resolve_chain(struct arch *arch, const struct checkpoint *checkpoint,
+                                        struct field_reader *reader, struct tensor_facts *facts) {
   struct wrapper_chain *chain = &arch->chain;
   struct candidate chosen = {.embed = NULL};
   char how[200];
   struct field_place layers = field_find(reader, "num_hidden_layers");
-  int32_t n_layers = json_is_integer(layers.value) && json_integer_value(layers.value) <= INT32_MAX ? (int32_t)json_integer_value(layers.value) : 0;
+  int32_t n_layers = json_is_integer(layers.value) && json_integer_value(layers.value) <= INT32_MAX
+                         ? (int32_t)json_integer_value(layers.value)
+                         : 0;
   TRY(choose_candidate(&chosen, checkpoint, n_layers, reader->err));
   memcpy(chain->prefix, chosen.prefix, sizeof chain->prefix);
   memcpy(chain->layers_prefix, chosen.layers_prefix, sizeof chain->layers_prefix);
@@ -236,9 +272,10 @@ static enum eaglet_status resolve_chain(struct arch *arch, const struct checkpoi
   find_head(chain, checkpoint);
   TRY(choose_row(arch, checkpoint, facts, how, reader->err));
   const char *class = first_string(checkpoint->config, "architectures");
-  snprintf(chain->why, sizeof chain->why, "%.60s: %s; %.160s stands before %d layers (config: %d); %.190s; head: %.120s", class ? class : "no class named",
-           chain->config_path[0] ? chain->config_path : "flat config", chain->embed_name, chosen.n_layers, n_layers, how,
-           chain->head_name[0] ? chain->head_name : "tied to the embedding");
+  snprintf(
+      chain->why, sizeof chain->why, "%.60s: %s; %.160s stands before %d layers (config: %d); %.190s; head: %.120s",
+      class ? class : "no class named", chain->config_path[0] ? chain->config_path : "flat config", chain->embed_name,
+      chosen.n_layers, n_layers, how, chain->head_name[0] ? chain->head_name : "tied to the embedding");
   return EAGLET_OK;
 }
 

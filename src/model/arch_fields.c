@@ -12,35 +12,160 @@
 
 /* Keys that arch_features.c reads, under any of their names. */
 static const char *const keys_read[] = {
-    "model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-    "head_dim", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "hidden_act", "hidden_activation", "attention_bias",
-    "attention_out_bias", "use_qk_norm", "tie_word_embeddings", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-    "qk_head_dim", "v_head_dim", "rope_theta", "rope_scaling", "rope_parameters", "rope_interleave", "partial_rotary_factor", "rotary_pct",
-    "rotary_dim", "original_max_position_embeddings", "n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts",
-    "num_experts_per_tok", "num_experts_per_token", "n_shared_experts", "moe_intermediate_size", "n_group", "topk_group", "topk_method",
-    "scoring_func", "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace", "moe_layer_freq", "mlp_only_layers",
-    "decoder_sparse_step", "num_nextn_predict_layers", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types",
-    "mlp_bias", "quantization_config", "compression_config", "eos_token_id",
+    "model_type",
+    "architectures",
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "hidden_activation",
+    "attention_bias",
+    "attention_out_bias",
+    "use_qk_norm",
+    "tie_word_embeddings",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "qk_head_dim",
+    "v_head_dim",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "rope_interleave",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "rotary_dim",
+    "original_max_position_embeddings",
+    "n_routed_experts",
+    "num_experts",
+    "num_local_experts",
+    "moe_num_experts",
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "n_shared_experts",
+    "moe_intermediate_size",
+    "n_group",
+    "topk_group",
+    "topk_method",
+    "scoring_func",
+    "norm_topk_prob",
+    "routed_scaling_factor",
+    "first_k_dense_replace",
+    "moe_layer_freq",
+    "mlp_only_layers",
+    "decoder_sparse_step",
+    "num_nextn_predict_layers",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+    "layer_types",
+    "mlp_bias",
+    "quantization_config",
+    "compression_config",
+    "eos_token_id",
 };
 /* Keys that never change what a forward pass computes. */
 static const char *const keys_harmless[] = {
-    "bos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "eod_token_id", "decoder_start_token_id", "ignore_index", "dtype",
-    "torch_dtype", "transformers_version", "use_cache", "cache_implementation", "initializer_range", "initializer_factor",
-    "attention_dropout", "hidden_dropout", "residual_dropout", "resid_pdrop", "embd_pdrop", "embedding_dropout", "hidden_dropout_prob",
-    "attention_probs_dropout_prob", "classifier_dropout", "pretraining_tp", "output_router_logits", "output_attentions",
-    "output_hidden_states", "return_dict", "return_legacy_cache", "router_aux_loss_coef", "aux_loss_alpha", "seq_aux",
-    "router_jitter_noise", "ep_size", "_name_or_path", "name_or_path", "auto_map", "id2label", "label2id", "num_labels", "problem_type",
-    "task_specific_params", "tokenizer_class", "is_decoder", "is_encoder_decoder", "is_composition", "sub_configs", "model_parallel",
-    "tensor_parallel_size", "chunk_size_feed_forward", "use_mrope", "keys_to_ignore_at_inference", "_attn_implementation",
-    "_attn_implementation_internal", "attn_implementation", "_attn_implementation_autoset", "_commit_hash", "gradient_checkpointing",
-    "use_unified_vision_chunk", "vision_feature_layer", "vision_feature_select_strategy", "projector_hidden_act",
-    "multimodal_projector_bias", "spatial_merge_size", "tokenizer_path", "max_length", "min_length", "temperature", "top_k", "top_p",
-    "do_sample", "num_beams", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "max_new_tokens", "video_placeholder",
-    "moe_router_use_hidden_states", "text_config", "llm_config", "language_config", "thinker_config", "text_model_config",
-    "thinker", "talker_config", "token2wav_config", "mtp_loss_scaling_factor", "quantization", "_diffusers_version",
+    "bos_token_id",
+    "pad_token_id",
+    "unk_token_id",
+    "sep_token_id",
+    "eod_token_id",
+    "decoder_start_token_id",
+    "ignore_index",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "cache_implementation",
+    "initializer_range",
+    "initializer_factor",
+    "attention_dropout",
+    "hidden_dropout",
+    "residual_dropout",
+    "resid_pdrop",
+    "embd_pdrop",
+    "embedding_dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "pretraining_tp",
+    "output_router_logits",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "return_legacy_cache",
+    "router_aux_loss_coef",
+    "aux_loss_alpha",
+    "seq_aux",
+    "router_jitter_noise",
+    "ep_size",
+    "_name_or_path",
+    "name_or_path",
+    "auto_map",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "problem_type",
+    "task_specific_params",
+    "tokenizer_class",
+    "is_decoder",
+    "is_encoder_decoder",
+    "is_composition",
+    "sub_configs",
+    "model_parallel",
+    "tensor_parallel_size",
+    "chunk_size_feed_forward",
+    "use_mrope",
+    "keys_to_ignore_at_inference",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "attn_implementation",
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "gradient_checkpointing",
+    "use_unified_vision_chunk",
+    "vision_feature_layer",
+    "vision_feature_select_strategy",
+    "projector_hidden_act",
+    "multimodal_projector_bias",
+    "spatial_merge_size",
+    "tokenizer_path",
+    "max_length",
+    "min_length",
+    "temperature",
+    "top_k",
+    "top_p",
+    "do_sample",
+    "num_beams",
+    "repetition_penalty",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "max_new_tokens",
+    "video_placeholder",
+    "moe_router_use_hidden_states",
+    "text_config",
+    "llm_config",
+    "language_config",
+    "thinker_config",
+    "text_model_config",
+    "thinker",
+    "talker_config",
+    "token2wav_config",
+    "mtp_loss_scaling_factor",
+    "quantization",
+    "_diffusers_version",
 };
 /* Prefixes and suffixes of keys that speak of other modalities or of token numbers. */
-static const char *const key_prefixes[] = {"vision_", "image_", "video_", "audio_", "vt_", "mm_", "boi_", "eoi_", "img_"};
+static const char *const key_prefixes[] = {"vision_", "image_", "video_", "audio_", "vt_",
+                                           "mm_",     "boi_",   "eoi_",   "img_"};
 static const char *const key_suffixes[] = {"_token_id", "_token_index", "_token_ids", "_seq_length", "_dropout"};
 
 void arch_warn(struct arch *arch, const char *format, ...) {
@@ -82,7 +207,9 @@ struct field_place field_find(const struct field_reader *reader, const char *nam
 }
 
 /* The first of several names: the canonical one. */
-static void canonical(char *name, size_t size, const char *names) { snprintf(name, size, "%.*s", (int)strcspn(names, "|"), names); }
+static void canonical(char *name, size_t size, const char *names) {
+  snprintf(name, size, "%.*s", (int)strcspn(names, "|"), names);
+}
 
 void field_note(struct field_reader *reader, const char *name, json_t *value, const char *from) {
   json_t *row = json_object();
@@ -97,7 +224,8 @@ static const char *json_type_name(const json_t *value) {
 }
 
 /* Finds, or reports absence. True when a value was found and the reader is fine. */
-static bool look_up(struct field_reader *reader, const char *names, bool required, struct field_place *place, char name[64]) {
+static bool look_up(struct field_reader *reader, const char *names, bool required, struct field_place *place,
+                    char name[64]) {
   canonical(name, 64, names);
   if (reader->status != EAGLET_OK) return false;
   *place = field_find(reader, names);
@@ -175,7 +303,8 @@ const char *field_string(struct field_reader *reader, const char *names, const c
   return json_string_value(place.value);
 }
 
-int32_t field_int_or_tensor(struct field_reader *reader, const char *names, int32_t fallback, int32_t tensor_value, const char *tensor) {
+int32_t field_int_or_tensor(struct field_reader *reader, const char *names, int32_t fallback, int32_t tensor_value,
+                            const char *tensor) {
   struct field_place place = field_find(reader, names);
   char name[64], from[256];
   canonical(name, sizeof name, names);
@@ -186,7 +315,8 @@ int32_t field_int_or_tensor(struct field_reader *reader, const char *names, int3
   }
   int32_t value = field_int(reader, names, fallback);
   if (reader->status == EAGLET_OK && tensor_value >= 0 && value != tensor_value) {
-    field_fail(reader, "%s says %d, but tensor %s says %d", place.value ? place.from : name, value, tensor, tensor_value);
+    field_fail(reader, "%s says %d, but tensor %s says %d", place.value ? place.from : name, value, tensor,
+               tensor_value);
   }
   return value;
 }
@@ -224,7 +354,8 @@ void field_check_known(struct field_reader *reader) {
     if (is_listed(key, keys_harmless, sizeof keys_harmless / sizeof *keys_harmless)) continue;
     if (is_other_modality(key) || is_neutral(value)) continue;
     struct eaglet_text text = json_dump(value, 0);
-    field_fail(reader, "%s%s: not known to eaglet and set to %.60s; it may change the arithmetic", reader->paths[0], key, text.data);
+    field_fail(reader, "%s%s: not known to eaglet and set to %.60s; it may change the arithmetic", reader->paths[0],
+               key, text.data);
     free(text.data);
   }
 }

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct moe_names names_mlp = {"mlp.gate", "mlp.gate.e_score_correction_bias", "mlp.experts.", "gate_proj", "up_proj", "down_proj", "mlp.shared_experts."};
+static const struct moe_names names_mlp = {"mlp.gate", "mlp.gate.e_score_correction_bias", "mlp.experts.",
+                                           "gate_proj", "up_proj", "down_proj", "mlp.shared_experts."};
 static const struct moe_names names_block_sparse = {"block_sparse_moe.gate", NULL, "block_sparse_moe.experts.", "w1", "w3", "w2", NULL};
 
 static const struct arch_row rows[] = {
@@ -94,16 +95,20 @@ const struct arch_row *arch_row_fingerprint(const struct checkpoint *checkpoint,
     experts = block_sparse || has_tensor(checkpoint, layers_prefix, layer, "mlp.gate.weight");
     bias = has_tensor(checkpoint, layers_prefix, layer, "mlp.gate.e_score_correction_bias");
   }
+  bool split = has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_proj.weight") ||
+               has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_proj.weight_packed");
+  bool q_bias = has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_proj.bias");
+  bool o_bias = has_tensor(checkpoint, layers_prefix, 0, "self_attn.o_proj.bias");
   const char *type = NULL;
   if (has_tensor(checkpoint, layers_prefix, 0, "self_attn.kv_a_proj_with_mqa.weight")) type = experts && !bias ? "deepseek_v2" : "deepseek_v3";
   else if (has_tensor(checkpoint, layers_prefix, 0, "self_attn.qkv_proj.weight")) type = "phi3";
-  else if (!has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_proj.weight") && !has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_proj.weight_packed")) {
+  else if (!split) {
     snprintf(why, length, "layer 0 has neither self_attn.q_proj nor self_attn.kv_a_proj_with_mqa nor self_attn.qkv_proj");
     return NULL;
   } else if (block_sparse) type = "mixtral";
   else if (experts) type = bias ? "glm4_moe" : "qwen3_moe";
   else if (has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_norm.weight")) type = "qwen3";
-  else if (has_tensor(checkpoint, layers_prefix, 0, "self_attn.q_proj.bias") && !has_tensor(checkpoint, layers_prefix, 0, "self_attn.o_proj.bias")) type = "qwen2";
+  else if (q_bias && !o_bias) type = "qwen2";
   else type = "llama";
   snprintf(why, length, "tensors look like %s; assumed as there: plain RMS norms, rope style, no multipliers", type);
   return arch_row_find(type, NULL);

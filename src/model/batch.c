@@ -12,7 +12,9 @@ void batch_init(struct batch *batch, int32_t capacity) {
   batch->rows = memory_alloc((size_t)capacity * sizeof *batch->rows);
 }
 
-void batch_reset(struct batch *batch) { batch->n = 0; }
+void batch_reset(struct batch *batch) {
+  batch->n = 0;
+}
 
 struct batch_row *batch_add(struct batch *batch) {
   ASSERT(batch->n < batch->capacity);
@@ -26,7 +28,8 @@ void batch_release(struct batch *batch) {
   *batch = (struct batch){0};
 }
 
-/* Host copies of the device arrays, uploaded together; lives beside the device arrays so that a run allocates nothing. */
+/* Host copies of the device arrays, uploaded together; lives beside the device arrays so that a run allocates nothing.
+ */
 struct row_staging {
   int32_t *tokens, *positions, *slots, *table_begin, *n_prefix, *page_table, *extra_slots, *extra_begin;
   const struct kv_sequence **sequences; /* [rows_max] distinct sequences of the batch ... */
@@ -65,8 +68,14 @@ void row_index_init(struct row_index *index, struct compute *c, int32_t rows_max
 }
 
 void row_index_release(struct row_index *index, struct compute *c) {
-  int32_t *blocks[] = {index->tokens,     index->positions,          index->slots,             index->table_begin, index->n_prefix,
-                       index->page_table, index->extra_slots_memory, index->extra_begin_memory};
+  int32_t *blocks[] = {index->tokens,
+                       index->positions,
+                       index->slots,
+                       index->table_begin,
+                       index->n_prefix,
+                       index->page_table,
+                       index->extra_slots_memory,
+                       index->extra_begin_memory};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
     if (blocks[i]) c->free(c, blocks[i]);
   }
@@ -79,8 +88,10 @@ void row_index_release(struct row_index *index, struct compute *c) {
 }
 
 /* Where the pages of the row's sequence start in the joint table; appends them when the sequence is new. */
-static int32_t sequence_table(struct row_staging *s, const struct kv_sequence *kv, int32_t *n_pages, int32_t pages_max) {
-  for (int32_t i = s->n_sequences; i-- > 0;) { /* rows of one sequence usually stand together: the last is the likely one */
+static int32_t sequence_table(struct row_staging *s, const struct kv_sequence *kv, int32_t *n_pages,
+                              int32_t pages_max) {
+  for (int32_t i = s->n_sequences;
+       i-- > 0;) { /* rows of one sequence usually stand together: the last is the likely one */
     if (s->sequences[i] == kv) return s->sequence_begin[i];
   }
   int32_t begin = *n_pages;
@@ -92,7 +103,8 @@ static int32_t sequence_table(struct row_staging *s, const struct kv_sequence *k
   return begin;
 }
 
-/* A tree row sees what the root of its tree sees, then its ancestors below the root, then itself. Returns the number of extra slots. */
+/* A tree row sees what the root of its tree sees, then its ancestors below the root, then itself. Returns the number of
+ * extra slots. */
 static int32_t tree_slots(const struct batch *batch, int32_t row, int32_t *slots, int32_t *n_prefix) {
   int32_t chain[TREE_DEPTH_MAX], n = 0, at = row;
   while (batch->rows[at].parent >= 0) {

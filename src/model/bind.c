@@ -1,5 +1,6 @@
-/* bind.c - weights of every layer, found by name and checked by shape and dtype; see bind.h. Linears stay in the mapped file, vectors (norms,
- * biases) become F32 in one device blob. The hard part is completeness: whatever is not bound must be explained (bind_unused.c). */
+/* bind.c - weights of every layer, found by name and checked by shape and dtype; see bind.h. Linears stay in the mapped
+ * file, vectors (norms, biases) become F32 in one device blob. The hard part is completeness: whatever is not bound
+ * must be explained (bind_unused.c). */
 #include "model/bind.h"
 
 #include "base/memory.h"
@@ -16,17 +17,19 @@
 
 struct binder {
   struct model *model;
-  float *host;            /* staging of model->small, same layout */
-  size_t used, capacity;  /* floats */
-  int32_t layer;          /* -1 outside layers */
+  float *host;                /* staging of model->small, same layout */
+  size_t used, capacity;      /* floats */
+  int32_t layer;              /* -1 outside layers */
   char name[NAME_MAX_LENGTH]; /* of the tensor at hand */
   struct eaglet_error *err;
 };
 
 /* binder->name = full name of `suffix` in the layer at hand, or of `suffix` itself outside. */
 static const char *full_name(struct binder *b, const char *suffix, const char *tail) {
-  if (b->layer < 0) snprintf(b->name, sizeof b->name, "%s%s", suffix, tail);
-  else snprintf(b->name, sizeof b->name, "%s%d.%s%s", b->model->arch.chain.layers_prefix, b->layer, suffix, tail);
+  if (b->layer < 0)
+    snprintf(b->name, sizeof b->name, "%s%s", suffix, tail);
+  else
+    snprintf(b->name, sizeof b->name, "%s%d.%s%s", b->model->arch.chain.layers_prefix, b->layer, suffix, tail);
   return b->name;
 }
 
@@ -36,27 +39,34 @@ static bool exists(struct binder *b, const char *suffix, const char *tail) {
 
 static void shape_text(char text[96], const struct tensor_entry *tensor) {
   int at = snprintf(text, 96, "[");
-  for (int i = 0; i < tensor->rank && at < 80; i++) at += snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? ", " : "", (long long)tensor->shape[i]);
+  for (int i = 0; i < tensor->rank && at < 80; i++)
+    at += snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? ", " : "", (long long)tensor->shape[i]);
   snprintf(text + at, (size_t)(96 - at), "]");
 }
 
-static enum eaglet_status find(struct binder *b, const struct tensor_entry **tensor, const char *suffix, const char *tail) {
+static enum eaglet_status find(struct binder *b, const struct tensor_entry **tensor, const char *suffix,
+                               const char *tail) {
   *tensor = checkpoint_find(&b->model->checkpoint, full_name(b, suffix, tail));
   if (!*tensor) FAIL(b->err, EAGLET_E_INPUT, "%s: tensor %s is missing", b->model->checkpoint.path, b->name);
   return EAGLET_OK;
 }
 
-static enum eaglet_status expect_matrix(struct binder *b, const struct tensor_entry *tensor, int64_t n_out, int64_t n_in) {
+static enum eaglet_status expect_matrix(struct binder *b, const struct tensor_entry *tensor, int64_t n_out,
+                                        int64_t n_in) {
   char found[96];
   if (tensor->rank == 2 && tensor->shape[0] == n_out && tensor->shape[1] == n_in) return EAGLET_OK;
   shape_text(found, tensor);
-  FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%lld, %lld], found %s", tensor->path, tensor->name, (long long)n_out, (long long)n_in, found);
+  FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%lld, %lld], found %s", tensor->path, tensor->name, (long long)n_out,
+       (long long)n_in, found);
 }
 
-static bool is_float(enum dtype dtype) { return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16; }
+static bool is_float(enum dtype dtype) {
+  return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;
+}
 
 /* F32 vector of n elements into the blob. adjacent: directly behind the last one, without padding. */
-static enum eaglet_status bind_vector(struct binder *b, const float **vector, const char *suffix, int32_t n, bool adjacent) {
+static enum eaglet_status bind_vector(struct binder *b, const float **vector, const char *suffix, int32_t n,
+                                      bool adjacent) {
   const struct tensor_entry *tensor;
   TRY(find(b, &tensor, suffix, ""));
   bool row = tensor->rank == 1 || (tensor->rank == 2 && tensor->shape[0] == 1);
@@ -65,39 +75,53 @@ static enum eaglet_status bind_vector(struct binder *b, const float **vector, co
     shape_text(found, tensor);
     FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%d], found %s", tensor->path, tensor->name, n, found);
   }
-  if (!is_float(tensor->dtype)) FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name, dtype_name(tensor->dtype));
+  if (!is_float(tensor->dtype))
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name,
+         dtype_name(tensor->dtype));
   if (!adjacent) b->used = (b->used + 15) & ~(size_t)15;
   ASSERT(b->used + (size_t)n <= b->capacity);
   dtype_to_f32(b->host + b->used, tensor->data, tensor->dtype, (size_t)n);
   for (int32_t i = 0; i < n; i++) {
-    if (!isfinite(b->host[b->used + (size_t)i])) FAIL(b->err, EAGLET_E_INPUT, "%s: %s: element %d is not finite", tensor->path, tensor->name, i);
+    if (!isfinite(b->host[b->used + (size_t)i]))
+      FAIL(b->err, EAGLET_E_INPUT, "%s: %s: element %d is not finite", tensor->path, tensor->name, i);
   }
   *vector = b->model->small + b->used;
   b->used += (size_t)n;
   return EAGLET_OK;
 }
 
-static enum eaglet_status bind_plain(struct binder *b, struct weight *weight, const char *base, int32_t n_out, int32_t n_in) {
+static enum eaglet_status bind_plain(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
+                                     int32_t n_in) {
   const struct tensor_entry *tensor;
   TRY(find(b, &tensor, base, ".weight"));
   TRY(expect_matrix(b, tensor, n_out, n_in));
   *weight = (struct weight){.n_out = n_out, .n_in = n_in, .data = tensor->data};
   switch (tensor->dtype) {
-  case DTYPE_F32: weight->format = WEIGHT_F32; break;
-  case DTYPE_BF16: weight->format = WEIGHT_BF16; break;
-  case DTYPE_F16: weight->format = WEIGHT_F16; break;
-  default: FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name, dtype_name(tensor->dtype));
+  case DTYPE_F32:
+    weight->format = WEIGHT_F32;
+    break;
+  case DTYPE_BF16:
+    weight->format = WEIGHT_BF16;
+    break;
+  case DTYPE_F16:
+    weight->format = WEIGHT_F16;
+    break;
+  default:
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name,
+         dtype_name(tensor->dtype));
   }
   return EAGLET_OK;
 }
 
 /* Evenly spread scales must be finite and not negative. */
 static enum eaglet_status check_scales(struct binder *b, const struct tensor_entry *scale) {
-  size_t n = (size_t)(scale->shape[0] * scale->shape[1]), step = n / SCALES_CHECKED_MAX + 1, bytes = (size_t)dtype_bits(scale->dtype) / 8;
+  size_t n = (size_t)(scale->shape[0] * scale->shape[1]), step = n / SCALES_CHECKED_MAX + 1,
+         bytes = (size_t)dtype_bits(scale->dtype) / 8;
   for (size_t i = 0; i < n; i += step) {
     float value;
     dtype_to_f32(&value, scale->data + i * bytes, scale->dtype, 1);
-    if (!isfinite(value) || value < 0) FAIL(b->err, EAGLET_E_INPUT, "%s: %s: scale %zu is %g", scale->path, scale->name, i, (double)value);
+    if (!isfinite(value) || value < 0)
+      FAIL(b->err, EAGLET_E_INPUT, "%s: %s: scale %zu is %g", scale->path, scale->name, i, (double)value);
   }
   return EAGLET_OK;
 }
@@ -116,53 +140,75 @@ static enum eaglet_status check_nibbles(struct binder *b, const struct tensor_en
   check->lowest = (double)count[0] / total;
   snprintf(check->tensor, sizeof check->tensor, "%s", packed->name);
   if (check->edge > 0.3 && check->edge > 2 * check->center) {
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: nibbles peak at 0 and 15 (%.0f%%), not around 8 (%.0f%%): not the offset binary of pack-quantized", packed->path, packed->name,
-         100 * check->edge, 100 * check->center);
+    FAIL(b->err, EAGLET_E_INPUT,
+         "%s: %s: nibbles peak at 0 and 15 (%.0f%%), not around 8 (%.0f%%): not the offset binary of pack-quantized",
+         packed->path, packed->name, 100 * check->edge, 100 * check->center);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status check_weight_shape(struct binder *b, const struct tensor_entry *shape, int32_t n_out, int32_t n_in) {
+static enum eaglet_status check_weight_shape(struct binder *b, const struct tensor_entry *shape, int32_t n_out,
+                                             int32_t n_in) {
   int64_t stored[2] = {0, 0};
   if (shape->rank != 1 || shape->shape[0] != 2 || (shape->dtype != DTYPE_I32 && shape->dtype != DTYPE_I64)) {
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected two I32 or I64, found %s", shape->path, shape->name, dtype_name(shape->dtype));
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected two I32 or I64, found %s", shape->path, shape->name,
+         dtype_name(shape->dtype));
   }
   for (int i = 0; i < 2; i++) {
     int32_t narrow;
     memcpy(&narrow, shape->data + 4 * i, sizeof narrow);
-    if (shape->dtype == DTYPE_I64) memcpy(&stored[i], shape->data + 8 * i, sizeof stored[i]);
-    else stored[i] = narrow;
+    if (shape->dtype == DTYPE_I64)
+      memcpy(&stored[i], shape->data + 8 * i, sizeof stored[i]);
+    else
+      stored[i] = narrow;
   }
   if (stored[0] != n_out || stored[1] != n_in) {
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%d, %d], found [%lld, %lld]", shape->path, shape->name, n_out, n_in, (long long)stored[0], (long long)stored[1]);
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%d, %d], found [%lld, %lld]", shape->path, shape->name, n_out, n_in,
+         (long long)stored[0], (long long)stored[1]);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status bind_int4(struct binder *b, struct weight *weight, const char *base, int32_t n_out, int32_t n_in) {
+static enum eaglet_status bind_int4(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
+                                    int32_t n_in) {
   const struct quantization *q = &b->model->quantization;
   const struct tensor_entry *packed, *scale, *shape;
-  if (q->bits != 4) FAIL(b->err, EAGLET_E_INPUT, "%s: %s is packed, but config.json has no quantization_config", b->model->checkpoint.path, full_name(b, base, ".weight_packed"));
-  if (n_in % q->group) FAIL(b->err, EAGLET_E_INPUT, "%s: %s: %d inputs are no multiple of the group size %d", b->model->checkpoint.path, full_name(b, base, ".weight_packed"), n_in, q->group);
+  if (q->bits != 4)
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s is packed, but config.json has no quantization_config",
+         b->model->checkpoint.path, full_name(b, base, ".weight_packed"));
+  if (n_in % q->group)
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: %d inputs are no multiple of the group size %d", b->model->checkpoint.path,
+         full_name(b, base, ".weight_packed"), n_in, q->group);
   TRY(find(b, &packed, base, ".weight_packed"));
   TRY(find(b, &scale, base, ".weight_scale"));
   TRY(find(b, &shape, base, ".weight_shape"));
   TRY(check_weight_shape(b, shape, n_out, n_in));
   TRY(expect_matrix(b, packed, n_out, n_in / 8));
   TRY(expect_matrix(b, scale, n_out, n_in / q->group));
-  if (packed->dtype != DTYPE_I32) FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected I32, found %s", packed->path, packed->name, dtype_name(packed->dtype));
-  if (!is_float(scale->dtype)) FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", scale->path, scale->name, dtype_name(scale->dtype));
+  if (packed->dtype != DTYPE_I32)
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected I32, found %s", packed->path, packed->name,
+         dtype_name(packed->dtype));
+  if (!is_float(scale->dtype))
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", scale->path, scale->name,
+         dtype_name(scale->dtype));
   TRY(check_scales(b, scale));
   if (!b->model->nibbles.tensor[0]) TRY(check_nibbles(b, packed));
-  *weight = (struct weight){.format = WEIGHT_INT4, .n_out = n_out, .n_in = n_in, .data = packed->data, .scale = scale->data,
-                            .scale_dtype = scale->dtype, .group = q->group};
+  *weight = (struct weight){.format = WEIGHT_INT4,
+                            .n_out = n_out,
+                            .n_in = n_in,
+                            .data = packed->data,
+                            .scale = scale->data,
+                            .scale_dtype = scale->dtype,
+                            .group = q->group};
   return EAGLET_OK;
 }
 
 /* The tensors that exist decide the format. */
-static enum eaglet_status bind_linear(struct binder *b, struct weight *weight, const char *base, int32_t n_out, int32_t n_in) {
+static enum eaglet_status bind_linear(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
+                                      int32_t n_in) {
   bool packed = exists(b, base, ".weight_packed"), plain = exists(b, base, ".weight");
-  if (packed && plain) FAIL(b->err, EAGLET_E_INPUT, "%s: both %s and its packed form exist", b->model->checkpoint.path, b->name);
+  if (packed && plain)
+    FAIL(b->err, EAGLET_E_INPUT, "%s: both %s and its packed form exist", b->model->checkpoint.path, b->name);
   TRY(packed ? bind_int4(b, weight, base, n_out, n_in) : bind_plain(b, weight, base, n_out, n_in));
   b->model->resident_bytes += weight_bytes(weight);
   return EAGLET_OK;
@@ -183,7 +229,8 @@ static enum eaglet_status bind_mla(struct binder *b, struct attention_weights *w
   TRY(bind_vector(b, &w->kv_a_norm, "self_attn.kv_a_layernorm.weight", f->kv_rank, false));
   TRY(bind_linear(b, &w->kv_b, "self_attn.kv_b_proj", f->n_heads * (f->nope_dim + f->value_dim), f->kv_rank));
   TRY(bind_linear(b, &w->o, "self_attn.o_proj", f->hidden, f->n_heads * f->value_dim));
-  if (f->attention_bias) TRY(bind_vector(b, &w->kv_a_bias, "self_attn.kv_a_proj_with_mqa.bias", f->kv_rank + f->rope_dim, false));
+  if (f->attention_bias)
+    TRY(bind_vector(b, &w->kv_a_bias, "self_attn.kv_a_proj_with_mqa.bias", f->kv_rank + f->rope_dim, false));
   if (f->attention_out_bias) TRY(bind_vector(b, &w->o_bias, "self_attn.o_proj.bias", f->hidden, false));
   return EAGLET_OK;
 }
@@ -216,7 +263,11 @@ static enum eaglet_status bind_gqa(struct binder *b, struct attention_weights *w
 
 static void ffn_init(struct ffn_weights *w, int32_t n_experts, int32_t n_picked) {
   size_t bytes = (size_t)n_experts * sizeof *w->gate;
-  *w = (struct ffn_weights){.n_experts = n_experts, .n_picked = n_picked, .gate = memory_alloc(bytes), .up = memory_alloc(bytes), .down = memory_alloc(bytes)};
+  *w = (struct ffn_weights){.n_experts = n_experts,
+                            .n_picked = n_picked,
+                            .gate = memory_alloc(bytes),
+                            .up = memory_alloc(bytes),
+                            .down = memory_alloc(bytes)};
 }
 
 static enum eaglet_status bind_dense(struct binder *b, struct ffn_weights *w) {
@@ -241,7 +292,8 @@ static enum eaglet_status bind_experts(struct binder *b, struct ffn_weights *w) 
   ffn_init(w, f->moe.n_experts, f->moe.n_picked);
   TRY(bind_linear(b, &w->router, names->router, f->moe.n_experts, f->hidden));
   /* Selection depends on differences far below BF16's step: the bias stays F32 as stored (bug case A23). */
-  if (f->moe.router == ROUTER_SIGMOID_BIAS) TRY(bind_vector(b, &w->router_bias, names->router_bias, f->moe.n_experts, false));
+  if (f->moe.router == ROUTER_SIGMOID_BIAS)
+    TRY(bind_vector(b, &w->router_bias, names->router_bias, f->moe.n_experts, false));
   for (int32_t e = 0; e < f->moe.n_experts; e++) {
     snprintf(base, sizeof base, "%s%d.%s", names->expert, e, names->gate);
     TRY(bind_linear(b, &w->gate[e], base, f->moe.intermediate, f->hidden));
@@ -297,7 +349,9 @@ static size_t count_small(const struct checkpoint *checkpoint) {
 }
 
 /* Base of a linear's names: without the trailing ".weight". */
-static void base_name(char base[NAME_MAX_LENGTH], const char *name) { snprintf(base, NAME_MAX_LENGTH, "%.*s", (int)(strlen(name) - strlen(".weight")), name); }
+static void base_name(char base[NAME_MAX_LENGTH], const char *name) {
+  snprintf(base, NAME_MAX_LENGTH, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+}
 
 static enum eaglet_status bind_all(struct binder *b) {
   struct model *model = b->model;
@@ -326,8 +380,10 @@ enum eaglet_status model_bind(struct model *model, struct eaglet_error *err) {
   model->small = model->compute->alloc(model->compute, binder.capacity * sizeof(float));
   binder.host = memory_try(binder.capacity * sizeof(float));
   enum eaglet_status status;
-  if (!model->small || !binder.host) status = error_set(err, EAGLET_E_RESOURCE, "no memory for %zu floats of norms and biases", binder.capacity);
-  else status = bind_all(&binder);
+  if (!model->small || !binder.host)
+    status = error_set(err, EAGLET_E_RESOURCE, "no memory for %zu floats of norms and biases", binder.capacity);
+  else
+    status = bind_all(&binder);
   memory_try_free(binder.host);
   return status;
 }

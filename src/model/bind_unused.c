@@ -1,4 +1,5 @@
-/* bind_unused.c - what was left unread, and why that is fine; see bind.h. Owns the list of known-harmless tensor names. */
+/* bind_unused.c - what was left unread, and why that is fine; see bind.h. Owns the list of known-harmless tensor names.
+ */
 #include "model/bind.h"
 
 #include "model/arch_table.h"
@@ -14,8 +15,15 @@ static bool ends_with(const char *text, const char *suffix) {
 
 /* Buffers that old checkpoints carry along, and scales of a quantised KV cache, which this cache is not. */
 static bool is_harmless(const char *name) {
-  static const char *const suffixes[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.bias", "attn.masked_bias",
-                                         "k_scale", "v_scale", "k_proj.output_scale", "v_proj.output_scale"};
+  static const char *const suffixes[] = {"rotary_emb.inv_freq",
+                                         "rotary_emb.cos_cached",
+                                         "rotary_emb.sin_cached",
+                                         "attn.bias",
+                                         "attn.masked_bias",
+                                         "k_scale",
+                                         "v_scale",
+                                         "k_proj.output_scale",
+                                         "v_proj.output_scale"};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     if (ends_with(name, suffixes[i])) return true;
   }
@@ -55,18 +63,26 @@ static bool looks_like_ours(const struct model *model, const struct tensor_entry
 /* Layers past the last one: prediction layers, already judged by arch_features.c. */
 static bool is_surplus_layer(const struct arch *arch, const char *name) {
   size_t length = strlen(arch->chain.layers_prefix);
-  return strncmp(name, arch->chain.layers_prefix, length) == 0 && strtol(name + length, NULL, 10) >= arch->features.n_layers;
+  return strncmp(name, arch->chain.layers_prefix, length) == 0 &&
+         strtol(name + length, NULL, 10) >= arch->features.n_layers;
 }
 
-static enum eaglet_status judge(const struct model *model, const struct tensor_entry *tensor, struct eaglet_error *err) {
+static enum eaglet_status judge(const struct model *model, const struct tensor_entry *tensor,
+                                struct eaglet_error *err) {
   const struct arch *arch = &model->arch;
   bool in_layers = strncmp(tensor->name, arch->chain.layers_prefix, strlen(arch->chain.layers_prefix)) == 0;
   bool inside = in_layers || strncmp(tensor->name, arch->chain.prefix, strlen(arch->chain.prefix)) == 0;
   if (is_surplus_layer(arch, tensor->name) || is_harmless(tensor->name)) return EAGLET_OK;
-  if (in_layers) FAIL(err, EAGLET_E_INPUT, "%s: %s: not known to the %s decoder, and unused weights are not skipped in silence", tensor->path, tensor->name, arch->features.row);
+  if (in_layers)
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: not known to the %s decoder, and unused weights are not skipped in silence",
+         tensor->path, tensor->name, arch->features.row);
   if (arch_name_is_other_modality(tensor->name) || is_bridge(tensor->name)) return EAGLET_OK;
-  if (inside) FAIL(err, EAGLET_E_INPUT, "%s: %s: not known to the %s decoder, and unused weights are not skipped in silence", tensor->path, tensor->name, arch->features.row);
-  if (looks_like_ours(model, tensor)) FAIL(err, EAGLET_E_INPUT, "%s: %s: a decoder tensor outside the prefix %s: mixed prefixes", tensor->path, tensor->name, arch->chain.prefix);
+  if (inside)
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: not known to the %s decoder, and unused weights are not skipped in silence",
+         tensor->path, tensor->name, arch->features.row);
+  if (looks_like_ours(model, tensor))
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: a decoder tensor outside the prefix %s: mixed prefixes", tensor->path,
+         tensor->name, arch->chain.prefix);
   return EAGLET_OK;
 }
 

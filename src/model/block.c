@@ -1,10 +1,12 @@
-/* block.c - attention and feed-forward of one layer; see forward.h. The only code that knows their arithmetic; it decides which ops
- * run, the ops compute. Owns the activations inside a block, nothing else.
+/* block.c - attention and feed-forward of one layer; see forward.h. The only code that knows their arithmetic; it
+ * decides which ops run, the ops compute. Owns the activations inside a block, nothing else.
  *
- * Letters: n rows, H hidden, D head dimension; MLA: r = kv_rank, dn / dr = plain / rotated part of a head, dv = value dimension.
+ * Letters: n rows, H hidden, D head dimension; MLA: r = kv_rank, dn / dr = plain / rotated part of a head, dv = value
+ * dimension.
  *
- * MLA runs absorbed for every row count, prefill included: the cache holds [latent r | rotated key dr] and one arithmetic serves
- * decode and prefill, because a row's result must not depend on how many rows came along (decision 3).
+ * MLA runs absorbed for every row count, prefill included: the cache holds [latent r | rotated key dr] and one
+ * arithmetic serves decode and prefill, because a row's result must not depend on how many rows came along (decision
+ * 3).
  */
 #include "model/forward.h"
 
@@ -35,15 +37,34 @@ struct block_scratch {
 void block_shape_from_features(struct block_shape *shape, const struct features *f) {
   const struct moe_features *moe = &f->moe;
   *shape = (struct block_shape){
-      .hidden = f->hidden, .input = f->hidden, .attention = f->attention,
-      .n_heads = f->n_heads, .n_kv_heads = f->n_kv_heads, .head_dim = f->head_dim,
-      .q_rank = f->q_rank, .kv_rank = f->kv_rank, .nope_dim = f->nope_dim, .rope_dim = f->rope_dim, .value_dim = f->value_dim,
-      .intermediate = f->intermediate, .moe_intermediate = moe->intermediate, .n_experts = moe->n_experts,
-      .n_picked = moe->n_picked, .n_shared = moe->n_shared,
-      .attention_scale = f->attention_scale, .norm_eps = f->norm_eps, .inner_norm_eps = f->inner_norm_eps,
-      .rope_style = f->rope.style, .rope_pairs = f->rope.dim / 2, .qk_norm = f->qk_norm, .window = f->window,
-      .router = moe->router, .router_normalise = moe->normalise, .router_scale = moe->scale,
-      .n_groups = moe->n_groups, .n_groups_picked = moe->n_groups_picked,
+      .hidden = f->hidden,
+      .input = f->hidden,
+      .attention = f->attention,
+      .n_heads = f->n_heads,
+      .n_kv_heads = f->n_kv_heads,
+      .head_dim = f->head_dim,
+      .q_rank = f->q_rank,
+      .kv_rank = f->kv_rank,
+      .nope_dim = f->nope_dim,
+      .rope_dim = f->rope_dim,
+      .value_dim = f->value_dim,
+      .intermediate = f->intermediate,
+      .moe_intermediate = moe->intermediate,
+      .n_experts = moe->n_experts,
+      .n_picked = moe->n_picked,
+      .n_shared = moe->n_shared,
+      .attention_scale = f->attention_scale,
+      .norm_eps = f->norm_eps,
+      .inner_norm_eps = f->inner_norm_eps,
+      .rope_style = f->rope.style,
+      .rope_pairs = f->rope.dim / 2,
+      .qk_norm = f->qk_norm,
+      .window = f->window,
+      .router = moe->router,
+      .router_normalise = moe->normalise,
+      .router_scale = moe->scale,
+      .n_groups = moe->n_groups,
+      .n_groups_picked = moe->n_groups_picked,
   };
 }
 
@@ -51,7 +72,8 @@ int32_t block_kv_entry_floats(const struct block_shape *shape) {
   return shape->attention == ATTENTION_MLA ? shape->kv_rank + shape->rope_dim : 2 * shape->n_kv_heads * shape->head_dim;
 }
 
-/* Cuts pieces out of a block: with base NULL only the length is counted, so that planning and carving are the same code. */
+/* Cuts pieces out of a block: with base NULL only the length is counted, so that planning and carving are the same
+ * code. */
 struct carver {
   float *base;
   size_t used;
@@ -81,7 +103,8 @@ static void carve_attention(struct block_scratch *s, struct carver *carver, int6
 
 static void carve_ffn(struct block_scratch *s, struct carver *carver, int64_t n) {
   const struct block_shape *d = &s->shape;
-  int64_t shared = (int64_t)d->moe_intermediate * d->n_shared, width = d->intermediate > shared ? d->intermediate : shared;
+  int64_t shared = (int64_t)d->moe_intermediate * d->n_shared,
+          width = d->intermediate > shared ? d->intermediate : shared;
   s->ffn_delta = carve(carver, n * d->hidden);
   s->gate = carve(carver, n * width);
   s->up = carve(carver, n * width);
@@ -99,8 +122,8 @@ static size_t carve_all(struct block_scratch *s, float *base) {
   return attention.used > ffn.used ? attention.used : ffn.used;
 }
 
-enum eaglet_status block_scratch_create(struct block_scratch **scratch, struct compute *c, const struct block_shape *shape,
-                                        int32_t rows_max, struct eaglet_error *err) {
+enum eaglet_status block_scratch_create(struct block_scratch **scratch, struct compute *c,
+                                        const struct block_shape *shape, int32_t rows_max, struct eaglet_error *err) {
   struct block_scratch *s = memory_alloc(sizeof *s);
   *s = (struct block_scratch){.shape = *shape, .rows_max = rows_max};
   *scratch = NULL;
@@ -121,7 +144,8 @@ void block_scratch_free(struct block_scratch *scratch, struct compute *c) {
   free(scratch);
 }
 
-static void linear(struct compute *c, float *out, const float *x, const struct weight *w, const float *bias, int32_t n) {
+static void linear(struct compute *c, float *out, const float *x, const struct weight *w, const float *bias,
+                   int32_t n) {
   c->matmul(c, out, x, w, n, 0, 0);
   if (bias) c->add_bias(c, out, bias, n, w->n_out);
 }
@@ -129,9 +153,13 @@ static void linear(struct compute *c, float *out, const float *x, const struct w
 static void write_and_attend(struct block_scratch *s, struct compute *c, const struct block_attention_params *p,
                              const struct attention_params *layout) {
   const struct row_index *rows = p->rows;
-  const struct kv_write_params write = {
-      .pool = p->pool, .entries = s->entries, .page_table = rows->page_table, .table_begin = rows->table_begin,
-      .slots = rows->slots, .entry_floats = layout->entry_floats, .page_tokens = KV_PAGE_TOKENS};
+  const struct kv_write_params write = {.pool = p->pool,
+                                        .entries = s->entries,
+                                        .page_table = rows->page_table,
+                                        .table_begin = rows->table_begin,
+                                        .slots = rows->slots,
+                                        .entry_floats = layout->entry_floats,
+                                        .page_tokens = KV_PAGE_TOKENS};
   c->kv_write(c, &write, rows->n);
   struct attention_params attention = *layout;
   attention.out = s->mixed;
@@ -147,10 +175,16 @@ static void write_and_attend(struct block_scratch *s, struct compute *c, const s
   c->attention(c, &attention, rows->n);
 }
 
-static struct rope_params rope_of(const struct block_scratch *s, const struct block_attention_params *p, float *out, const float *x,
-                                  int32_t n_heads) {
-  return (struct rope_params){.out = out, .x = x, .n_heads = n_heads, .n_pairs = s->shape.rope_pairs, .style = s->shape.rope_style,
-                              .cos = p->rope->cos, .sin = p->rope->sin, .positions = p->rows->positions};
+static struct rope_params rope_of(const struct block_scratch *s, const struct block_attention_params *p, float *out,
+                                  const float *x, int32_t n_heads) {
+  return (struct rope_params){.out = out,
+                              .x = x,
+                              .n_heads = n_heads,
+                              .n_pairs = s->shape.rope_pairs,
+                              .style = s->shape.rope_style,
+                              .cos = p->rope->cos,
+                              .sin = p->rope->sin,
+                              .positions = p->rows->positions};
 }
 
 /* q -> s->q_latent [n, nh, r + dr]: per head UK^T q_nope, then the rotated part. */
@@ -166,10 +200,18 @@ static void mla_queries(struct block_scratch *s, struct compute *c, const struct
   } else {
     linear(c, s->q, p->normed, &w->q, w->q_bias, n);
   }
-  const struct matmul_heads_params absorb = {
-      .out = s->q_latent, .x = s->q, .w = &w->kv_b, .n_heads = d->n_heads, .rows_per_head = d->nope_dim + d->value_dim,
-      .row_begin = 0, .n_rows = d->nope_dim, .transpose = true, .out_row = (int64_t)d->n_heads * latent, .out_head = latent,
-      .x_row = (int64_t)d->n_heads * head, .x_head = head};
+  const struct matmul_heads_params absorb = {.out = s->q_latent,
+                                             .x = s->q,
+                                             .w = &w->kv_b,
+                                             .n_heads = d->n_heads,
+                                             .rows_per_head = d->nope_dim + d->value_dim,
+                                             .row_begin = 0,
+                                             .n_rows = d->nope_dim,
+                                             .transpose = true,
+                                             .out_row = (int64_t)d->n_heads * latent,
+                                             .out_head = latent,
+                                             .x_row = (int64_t)d->n_heads * head,
+                                             .x_head = head};
   c->matmul_heads(c, &absorb, n);
   struct rope_params rope = rope_of(s, p, s->q_latent + d->kv_rank, s->q + d->nope_dim, d->n_heads);
   rope.out_row = absorb.out_row;
@@ -183,7 +225,8 @@ static void mla_queries(struct block_scratch *s, struct compute *c, const struct
 static void mla_entries(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
   const struct block_shape *d = &s->shape;
   int32_t n = p->rows->n, entry = d->kv_rank + d->rope_dim;
-  const struct norm_params norm = {.dim = d->kv_rank, .eps = (float)d->inner_norm_eps, .x_row = entry, .out_row = entry};
+  const struct norm_params norm = {
+      .dim = d->kv_rank, .eps = (float)d->inner_norm_eps, .x_row = entry, .out_row = entry};
   linear(c, s->kv_raw, p->normed, &p->weights->kv_a, p->weights->kv_a_bias, n);
   c->rms_norm(c, s->entries, s->kv_raw, p->weights->kv_a_norm, n, &norm);
   struct rope_params rope = rope_of(s, p, s->entries + d->kv_rank, s->kv_raw + d->kv_rank, 1);
@@ -197,20 +240,34 @@ static void attention_mla(struct block_scratch *s, struct compute *c, const stru
   int32_t n = p->rows->n, entry = d->kv_rank + d->rope_dim;
   mla_queries(s, c, p);
   mla_entries(s, c, p);
-  const struct attention_params layout = {.q = s->q_latent, .n_heads = d->n_heads, .n_kv_heads = 1, .key_dim = entry,
-                                          .value_dim = d->kv_rank, .key_head = entry, .value_head = d->kv_rank,
-                                          .value_offset = 0, .entry_floats = entry};
+  const struct attention_params layout = {.q = s->q_latent,
+                                          .n_heads = d->n_heads,
+                                          .n_kv_heads = 1,
+                                          .key_dim = entry,
+                                          .value_dim = d->kv_rank,
+                                          .key_head = entry,
+                                          .value_head = d->kv_rank,
+                                          .value_offset = 0,
+                                          .entry_floats = entry};
   write_and_attend(s, c, p, &layout);
-  const struct matmul_heads_params expand = {
-      .out = s->values, .x = s->mixed, .w = &p->weights->kv_b, .n_heads = d->n_heads, .rows_per_head = d->nope_dim + d->value_dim,
-      .row_begin = d->nope_dim, .n_rows = d->value_dim, .out_row = (int64_t)d->n_heads * d->value_dim, .out_head = d->value_dim,
-      .x_row = (int64_t)d->n_heads * d->kv_rank, .x_head = d->kv_rank};
+  const struct matmul_heads_params expand = {.out = s->values,
+                                             .x = s->mixed,
+                                             .w = &p->weights->kv_b,
+                                             .n_heads = d->n_heads,
+                                             .rows_per_head = d->nope_dim + d->value_dim,
+                                             .row_begin = d->nope_dim,
+                                             .n_rows = d->value_dim,
+                                             .out_row = (int64_t)d->n_heads * d->value_dim,
+                                             .out_head = d->value_dim,
+                                             .x_row = (int64_t)d->n_heads * d->kv_rank,
+                                             .x_head = d->kv_rank};
   c->matmul_heads(c, &expand, n);
   linear(c, s->delta, s->values, &p->weights->o, p->weights->o_bias, n);
 }
 
 /* Per-head norm before rope. Keys lie in the entries, whose rows are wider than the keys: one call per key head. */
-static void gqa_norms(struct block_scratch *s, struct compute *c, const struct block_attention_params *p, int32_t entry) {
+static void gqa_norms(struct block_scratch *s, struct compute *c, const struct block_attention_params *p,
+                      int32_t entry) {
   const struct block_shape *d = &s->shape;
   int32_t n = p->rows->n;
   const struct norm_params q_norm = {.dim = d->head_dim, .eps = (float)d->norm_eps};
@@ -222,9 +279,10 @@ static void gqa_norms(struct block_scratch *s, struct compute *c, const struct b
   }
 }
 
-/* Entries are [keys | values] and so are the biases when binding laid them side by side: then one call serves both. Otherwise (only one
- * of the two has a bias) rows go one at a time, because the op wants tight rows. */
-static void add_entry_bias(struct compute *c, float *entries, const struct attention_weights *w, int32_t n, int32_t keys) {
+/* Entries are [keys | values] and so are the biases when binding laid them side by side: then one call serves both.
+ * Otherwise (only one of the two has a bias) rows go one at a time, because the op wants tight rows. */
+static void add_entry_bias(struct compute *c, float *entries, const struct attention_weights *w, int32_t n,
+                           int32_t keys) {
   int32_t entry = 2 * keys;
   if (w->k_bias && w->v_bias == w->k_bias + keys) {
     c->add_bias(c, entries, w->k_bias, n, entry);
@@ -255,23 +313,31 @@ static void attention_gqa(struct block_scratch *s, struct compute *c, const stru
   rope.n_heads = d->n_kv_heads;
   rope.out_row = rope.x_row = entry;
   c->rope(c, &rope, n);
-  const struct attention_params layout = {.q = s->q, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads, .key_dim = d->head_dim,
-                                          .value_dim = d->head_dim, .key_head = d->head_dim, .value_head = d->head_dim,
-                                          .value_offset = keys, .entry_floats = entry};
+  const struct attention_params layout = {.q = s->q,
+                                          .n_heads = d->n_heads,
+                                          .n_kv_heads = d->n_kv_heads,
+                                          .key_dim = d->head_dim,
+                                          .value_dim = d->head_dim,
+                                          .key_head = d->head_dim,
+                                          .value_head = d->head_dim,
+                                          .value_offset = keys,
+                                          .entry_floats = entry};
   write_and_attend(s, c, p, &layout);
   linear(c, s->delta, s->mixed, &w->o, w->o_bias, n);
 }
 
 void block_attention(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
   ASSERT(p->rows->n <= s->rows_max);
-  if (s->shape.attention == ATTENTION_MLA) attention_mla(s, c, p);
-  else attention_gqa(s, c, p);
+  if (s->shape.attention == ATTENTION_MLA)
+    attention_mla(s, c, p);
+  else
+    attention_gqa(s, c, p);
   c->add(c, p->x, p->x, s->delta, (int64_t)p->rows->n * s->shape.hidden);
 }
 
 /* x += down(silu(gate(normed)) * up(normed)) */
-static void gated_mlp(struct block_scratch *s, struct compute *c, float *x, const float *normed, const struct weight *const mlp[3],
-                      int32_t n) {
+static void gated_mlp(struct block_scratch *s, struct compute *c, float *x, const float *normed,
+                      const struct weight *const mlp[3], int32_t n) {
   c->matmul(c, s->gate, normed, mlp[0], n, 0, 0);
   c->matmul(c, s->up, normed, mlp[1], n, 0, 0);
   c->silu_mul(c, s->gate, s->gate, s->up, (int64_t)n * mlp[0]->n_out);
@@ -279,23 +345,40 @@ static void gated_mlp(struct block_scratch *s, struct compute *c, float *x, cons
   c->add(c, x, x, s->ffn_delta, (int64_t)n * s->shape.hidden);
 }
 
-void block_ffn(struct block_scratch *s, struct compute *c, float *x, const float *normed, const struct ffn_weights *weights, int32_t n) {
+void block_ffn(struct block_scratch *s, struct compute *c, float *x, const float *normed,
+               const struct ffn_weights *weights, int32_t n) {
   const struct block_shape *d = &s->shape;
   ASSERT(n <= s->rows_max);
   if (!weight_present(&weights->router)) {
     gated_mlp(s, c, x, normed, (const struct weight *const[]){weights->gate, weights->up, weights->down}, n);
     return;
   }
-  const struct router_params router = {
-      .expert = s->expert, .share = s->share, .logits = s->logits, .bias = weights->router_bias,
-      .n_experts = weights->n_experts, .n_picked = weights->n_picked, .n_groups = d->n_groups, .n_groups_picked = d->n_groups_picked,
-      .kind = d->router, .normalise = d->router_normalise, .scale = (float)d->router_scale};
+  const struct router_params router = {.expert = s->expert,
+                                       .share = s->share,
+                                       .logits = s->logits,
+                                       .bias = weights->router_bias,
+                                       .n_experts = weights->n_experts,
+                                       .n_picked = weights->n_picked,
+                                       .n_groups = d->n_groups,
+                                       .n_groups_picked = d->n_groups_picked,
+                                       .kind = d->router,
+                                       .normalise = d->router_normalise,
+                                       .scale = (float)d->router_scale};
   c->matmul(c, s->logits, normed, &weights->router, n, 0, 0);
   c->router(c, &router, n);
-  const struct moe_params moe = {
-      .out = x, .x = normed, .gate = weights->gate, .up = weights->up, .down = weights->down, .expert = s->expert, .share = s->share,
-      .n_experts = weights->n_experts, .n_picked = weights->n_picked, .accumulate = true, .scratch = s->moe};
+  const struct moe_params moe = {.out = x,
+                                 .x = normed,
+                                 .gate = weights->gate,
+                                 .up = weights->up,
+                                 .down = weights->down,
+                                 .expert = s->expert,
+                                 .share = s->share,
+                                 .n_experts = weights->n_experts,
+                                 .n_picked = weights->n_picked,
+                                 .accumulate = true,
+                                 .scratch = s->moe};
   c->moe(c, &moe, n);
   if (!weight_present(&weights->shared_gate)) return;
-  gated_mlp(s, c, x, normed, (const struct weight *const[]){&weights->shared_gate, &weights->shared_up, &weights->shared_down}, n);
+  gated_mlp(s, c, x, normed,
+            (const struct weight *const[]){&weights->shared_gate, &weights->shared_up, &weights->shared_down}, n);
 }

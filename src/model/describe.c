@@ -33,7 +33,8 @@ static void add_layer(struct tally *tally, const struct layer_weights *layer) {
 }
 
 static json_t *describe_sizes(const struct model *model) {
-  static const char *const names[KIND_COUNT] = {"embedding", "head", "attention", "dense_ffn", "experts", "shared_experts", "router"};
+  static const char *const names[KIND_COUNT] = {"embedding", "head",           "attention", "dense_ffn",
+                                                "experts",   "shared_experts", "router"};
   struct tally tally = {.bytes = {{0}}};
   json_t *sizes = json_object();
   add(&tally, KIND_EMBEDDING, &model->embed);
@@ -42,10 +43,14 @@ static json_t *describe_sizes(const struct model *model) {
   for (int kind = 0; kind < KIND_COUNT; kind++) {
     json_t *formats = json_object();
     for (int format = WEIGHT_F32; format < FORMAT_COUNT; format++) {
-      if (tally.bytes[kind][format]) json_object_set_new(formats, weight_format_name((enum weight_format)format), json_integer((json_int_t)tally.bytes[kind][format]));
+      if (tally.bytes[kind][format])
+        json_object_set_new(formats, weight_format_name((enum weight_format)format),
+                            json_integer((json_int_t)tally.bytes[kind][format]));
     }
-    if (json_object_size(formats)) json_object_set_new(sizes, names[kind], formats);
-    else json_decref(formats);
+    if (json_object_size(formats))
+      json_object_set_new(sizes, names[kind], formats);
+    else
+      json_decref(formats);
   }
   json_object_set_new(sizes, "resident_bytes", json_integer((json_int_t)model->resident_bytes));
   json_object_set_new(sizes, "tensor_bytes", json_integer((json_int_t)model->checkpoint.n_bytes));
@@ -59,18 +64,21 @@ static json_t *describe_sizes(const struct model *model) {
 
 static json_t *describe_chain(const struct model *model) {
   const struct wrapper_chain *chain = &model->arch.chain;
-  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "why", chain->why, "config", chain->config_path, "prefix", chain->prefix, "layers",
-                   chain->layers_prefix, "embedding", chain->embed_name, "head", chain->head_name);
+  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "why", chain->why, "config", chain->config_path, "prefix",
+                   chain->prefix, "layers", chain->layers_prefix, "embedding", chain->embed_name, "head",
+                   chain->head_name);
 }
 
 static json_t *describe_quantization(const struct model *model) {
   const struct quantization *q = &model->quantization;
   if (!q->from[0]) return json_null();
-  json_t *object = json_pack("{s:s, s:s, s:i, s:i, s:b, s:s}", "method", q->method, "format", q->format, "bits", q->bits, "group_size", q->group,
-                             "symmetric", q->symmetric, "from", q->from);
+  json_t *object = json_pack("{s:s, s:s, s:i, s:i, s:b, s:s}", "method", q->method, "format", q->format, "bits",
+                             q->bits, "group_size", q->group, "symmetric", q->symmetric, "from", q->from);
   if (model->nibbles.tensor[0]) {
-    json_object_set_new(object, "nibble_check", json_pack("{s:s, s:f, s:f, s:f}", "tensor", model->nibbles.tensor, "around_8", model->nibbles.center,
-                                                          "at_0_1_14_15", model->nibbles.edge, "at_0", model->nibbles.lowest));
+    json_object_set_new(object, "nibble_check",
+                        json_pack("{s:s, s:f, s:f, s:f}", "tensor", model->nibbles.tensor, "around_8",
+                                  model->nibbles.center, "at_0_1_14_15", model->nibbles.edge, "at_0",
+                                  model->nibbles.lowest));
   }
   return object;
 }

@@ -1,5 +1,5 @@
-/* forward.c - the one layer loop; see forward.h. Owns the activations between blocks and the results of a run. It decides nothing about
- * arithmetic: norms, blocks, taps, in the order every decoder shares. */
+/* forward.c - the one layer loop; see forward.h. Owns the activations between blocks and the results of a run. It
+ * decides nothing about arithmetic: norms, blocks, taps, in the order every decoder shares. */
 #include "model/forward.h"
 
 #include "base/memory.h"
@@ -13,20 +13,20 @@ struct forward {
   struct block_shape shape;
   struct block_scratch *scratch;
   struct row_index rows;
-  float *x, *normed;            /* [rows_max, H] residual stream; normed copy */
-  float *picked;                /* [rows_max, H] residual of the rows that want logits */
-  float *final;                 /* [rows_max, H] their final norm */
-  float *tapped, *logits;       /* made by the first run that needs them */
-  int32_t tapped_width;         /* states that `tapped` has room for */
-  int32_t *identity;            /* [rows_max] 0, 1, 2 ... device */
+  float *x, *normed;             /* [rows_max, H] residual stream; normed copy */
+  float *picked;                 /* [rows_max, H] residual of the rows that want logits */
+  float *final;                  /* [rows_max, H] their final norm */
+  float *tapped, *logits;        /* made by the first run that needs them */
+  int32_t tapped_width;          /* states that `tapped` has room for */
+  int32_t *identity;             /* [rows_max] 0, 1, 2 ... device */
   int32_t *wanted, *wanted_host; /* [rows_max] rows that want logits */
 };
 
 void forward_free(struct forward *forward) {
   if (!forward) return;
   struct compute *c = forward->compute;
-  void *blocks[] = {forward->x, forward->normed, forward->picked, forward->final, forward->tapped, forward->logits,
-                    forward->identity, forward->wanted};
+  void *blocks[] = {forward->x,      forward->normed, forward->picked,   forward->final,
+                    forward->tapped, forward->logits, forward->identity, forward->wanted};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
     if (blocks[i]) c->free(c, blocks[i]);
   }
@@ -52,8 +52,8 @@ static bool forward_alloc(struct forward *f) {
   return true;
 }
 
-enum eaglet_status forward_create(struct forward **forward, const struct model *model, int32_t rows_max, int32_t pages_max,
-                                  struct eaglet_error *err) {
+enum eaglet_status forward_create(struct forward **forward, const struct model *model, int32_t rows_max,
+                                  int32_t pages_max, struct eaglet_error *err) {
   struct forward *f = memory_alloc(sizeof *f);
   enum eaglet_status status;
   *forward = NULL;
@@ -62,7 +62,8 @@ enum eaglet_status forward_create(struct forward **forward, const struct model *
   row_index_init(&f->rows, f->compute, rows_max, pages_max);
   TRY_GOTO(block_scratch_create(&f->scratch, f->compute, &f->shape, rows_max, err), fail);
   if (!forward_alloc(f)) {
-    status = error_set(err, EAGLET_E_RESOURCE, "activations of %d rows of %d floats do not fit into memory", rows_max, f->shape.hidden);
+    status = error_set(err, EAGLET_E_RESOURCE, "activations of %d rows of %d floats do not fit into memory", rows_max,
+                       f->shape.hidden);
     goto fail;
   }
   *forward = f;
@@ -83,14 +84,17 @@ static enum eaglet_status check_rows(const struct forward *f, const struct batch
       FAIL(err, EAGLET_E_INPUT, "row %d: expected a token id of 0..%d, found %d", i, features->n_vocab - 1, row->token);
     }
     if (row->position < 0 || row->position >= f->model->rope.n_positions) {
-      FAIL(err, EAGLET_E_INPUT, "row %d: expected a position of 0..%d, found %d", i, f->model->rope.n_positions - 1, row->position);
+      FAIL(err, EAGLET_E_INPUT, "row %d: expected a position of 0..%d, found %d", i, f->model->rope.n_positions - 1,
+           row->position);
     }
     if (row->slot < 0 || row->slot / KV_PAGE_TOKENS >= row->kv->n_pages) {
-      FAIL(err, EAGLET_E_USAGE, "row %d: slot %d is outside the %d pages reserved for its sequence", i, row->slot, row->kv->n_pages);
+      FAIL(err, EAGLET_E_USAGE, "row %d: slot %d is outside the %d pages reserved for its sequence", i, row->slot,
+           row->kv->n_pages);
     }
     /* The op's window counts prefix keys only; a tree row would see too many. */
     if (row->parent >= 0 && features->window > 0) {
-      FAIL(err, EAGLET_E_USAGE, "row %d: token trees are not supported for targets with a sliding window (%d)", i, features->window);
+      FAIL(err, EAGLET_E_USAGE, "row %d: token trees are not supported for targets with a sliding window (%d)", i,
+           features->window);
     }
   }
   return EAGLET_OK;
@@ -99,9 +103,11 @@ static enum eaglet_status check_rows(const struct forward *f, const struct batch
 static enum eaglet_status check_taps(const struct forward *f, const struct forward_run *run, struct eaglet_error *err) {
   int32_t n_layers = f->model->arch.features.n_layers, last = run->start_state - 1;
   if (run->start_state < 0 || run->start_state > n_layers || (!run->start && run->start_state != 0)) {
-    FAIL(err, EAGLET_E_USAGE, "forward: start state %d needs a residual to start from and must be 0..%d", run->start_state, n_layers);
+    FAIL(err, EAGLET_E_USAGE, "forward: start state %d needs a residual to start from and must be 0..%d",
+         run->start_state, n_layers);
   }
-  if (run->taps.n < 0 || run->taps.n > TAPS_MAX) FAIL(err, EAGLET_E_USAGE, "forward: expected at most %d taps, found %d", TAPS_MAX, run->taps.n);
+  if (run->taps.n < 0 || run->taps.n > TAPS_MAX)
+    FAIL(err, EAGLET_E_USAGE, "forward: expected at most %d taps, found %d", TAPS_MAX, run->taps.n);
   for (int32_t i = 0; i < run->taps.n; i++) {
     int32_t state = run->taps.states[i];
     if (state <= last || state > n_layers) {
@@ -120,7 +126,8 @@ static enum eaglet_status make_room(struct forward *f, const struct forward_run 
     if (f->tapped) c->free(c, f->tapped);
     f->tapped_width = 0;
     f->tapped = c->alloc(c, rows * (size_t)run->taps.n * (size_t)f->shape.hidden * sizeof(float));
-    if (!f->tapped) FAIL(err, EAGLET_E_RESOURCE, "no memory for %d captured states of %d rows", run->taps.n, f->rows_max);
+    if (!f->tapped)
+      FAIL(err, EAGLET_E_RESOURCE, "no memory for %d captured states of %d rows", run->taps.n, f->rows_max);
     f->tapped_width = run->taps.n;
   }
   if (!run->no_head && !f->logits) {
@@ -149,8 +156,12 @@ static void run_layers(struct forward *f, const struct forward_run *run) {
   for (int32_t i = run->start_state; i < model->arch.features.n_layers; i++) {
     const struct layer_weights *layer = &model->layers[i];
     c->rms_norm(c, f->normed, f->x, layer->attention_norm, n, &norm);
-    const struct block_attention_params attention = {.x = f->x, .normed = f->normed, .weights = &layer->attention,
-                                                     .rope = &model->rope, .pool = run->kv->pools[i], .rows = &f->rows};
+    const struct block_attention_params attention = {.x = f->x,
+                                                     .normed = f->normed,
+                                                     .weights = &layer->attention,
+                                                     .rope = &model->rope,
+                                                     .pool = run->kv->pools[i],
+                                                     .rows = &f->rows};
     block_attention(f->scratch, c, &attention);
     c->rms_norm(c, f->normed, f->x, layer->ffn_norm, n, &norm);
     block_ffn(f->scratch, c, f->x, f->normed, &layer->ffn, n);
@@ -183,7 +194,8 @@ enum eaglet_status forward_run(struct forward *f, struct forward_run *run, struc
   TRY(check_rows(f, run->batch, err));
   TRY(check_taps(f, run, err));
   TRY(make_room(f, run, err));
-  ASSERT(run->kv->n_layers == f->model->arch.features.n_layers && run->kv->entry_floats == block_kv_entry_floats(&f->shape));
+  ASSERT(run->kv->n_layers == f->model->arch.features.n_layers &&
+         run->kv->entry_floats == block_kv_entry_floats(&f->shape));
   row_index_build(&f->rows, c, run->batch);
   if (run->start) {
     const struct gather_params gather = {.dim = f->shape.hidden};

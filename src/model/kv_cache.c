@@ -1,13 +1,13 @@
-/* kv_cache.c - pages of KV memory; see kv_cache.h. Owns the pools and the stack of free pages; sequences own their tables.
- * A page is never moved; what a page holds past its sequence's length is scratch and is never cleared. */
+/* kv_cache.c - pages of KV memory; see kv_cache.h. Owns the pools and the stack of free pages; sequences own their
+ * tables. A page is never moved; what a page holds past its sequence's length is scratch and is never cleared. */
 #include "model/kv_cache.h"
 
 #include "base/memory.h"
 
 #include <stdlib.h>
 
-enum eaglet_status kv_cache_init(struct kv_cache *cache, struct compute *c, int32_t n_layers, int32_t entry_floats, int32_t n_pages,
-                                 struct eaglet_error *err) {
+enum eaglet_status kv_cache_init(struct kv_cache *cache, struct compute *c, int32_t n_layers, int32_t entry_floats,
+                                 int32_t n_pages, struct eaglet_error *err) {
   ASSERT(n_layers > 0 && entry_floats > 0 && n_pages > 0);
   *cache = (struct kv_cache){.compute = c, .n_layers = n_layers, .entry_floats = entry_floats, .n_pages = n_pages};
   size_t bytes = (size_t)n_pages * KV_PAGE_TOKENS * (size_t)entry_floats * sizeof(float);
@@ -16,8 +16,8 @@ enum eaglet_status kv_cache_init(struct kv_cache *cache, struct compute *c, int3
     cache->pools[i] = c->alloc(c, bytes);
     if (cache->pools[i]) continue;
     kv_cache_release(cache);
-    FAIL(err, EAGLET_E_RESOURCE, "KV cache: %d layers of %d pages need %.1f MB, which the device does not have", n_layers, n_pages,
-         (double)bytes * n_layers / 1e6);
+    FAIL(err, EAGLET_E_RESOURCE, "KV cache: %d layers of %d pages need %.1f MB, which the device does not have",
+         n_layers, n_pages, (double)bytes * n_layers / 1e6);
   }
   /* The stack is filled backwards so that pages are handed out from 0. */
   cache->free_pages = memory_alloc((size_t)n_pages * sizeof *cache->free_pages);
@@ -35,7 +35,8 @@ void kv_cache_release(struct kv_cache *cache) {
   *cache = (struct kv_cache){0};
 }
 
-enum eaglet_status kv_sequence_init(struct kv_sequence *sequence, struct kv_cache *cache, int32_t tokens_max, struct eaglet_error *err) {
+enum eaglet_status kv_sequence_init(struct kv_sequence *sequence, struct kv_cache *cache, int32_t tokens_max,
+                                    struct eaglet_error *err) {
   *sequence = (struct kv_sequence){.cache = cache};
   if (tokens_max <= 0) FAIL(err, EAGLET_E_USAGE, "KV sequence: expected at least 1 token, found %d", tokens_max);
   sequence->table_capacity = (tokens_max - 1) / KV_PAGE_TOKENS + 1;
@@ -51,8 +52,8 @@ enum eaglet_status kv_sequence_reserve(struct kv_sequence *sequence, int32_t n_t
          sequence->table_capacity * KV_PAGE_TOKENS);
   }
   if (n_pages - sequence->n_pages > cache->n_free) {
-    FAIL(err, EAGLET_E_RESOURCE, "KV cache: %d more pages needed for %d tokens, %d of %d are free", n_pages - sequence->n_pages,
-         n_tokens, cache->n_free, cache->n_pages);
+    FAIL(err, EAGLET_E_RESOURCE, "KV cache: %d more pages needed for %d tokens, %d of %d are free",
+         n_pages - sequence->n_pages, n_tokens, cache->n_free, cache->n_pages);
   }
   while (sequence->n_pages < n_pages) sequence->table[sequence->n_pages++] = cache->free_pages[--cache->n_free];
   return EAGLET_OK;

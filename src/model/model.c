@@ -1,5 +1,5 @@
-/* model.c - opening and closing a target; see model.h. Orders the steps (checkpoint, resolution, quantisation, binding, rope table) and owns what
- * they leave behind; knows no tensor name. */
+/* model.c - opening and closing a target; see model.h. Orders the steps (checkpoint, resolution, quantisation, binding,
+ * rope table) and owns what they leave behind; knows no tensor name. */
 #include "model/bind.h"
 
 #include "base/memory.h"
@@ -16,12 +16,14 @@ static void add_stop_id(struct model *model, const json_t *value) {
   for (int32_t i = 0; i < model->n_stop_ids; i++) {
     if (model->stop_ids[i] == id) return;
   }
-  if (model->n_stop_ids < (int32_t)(sizeof model->stop_ids / sizeof *model->stop_ids)) model->stop_ids[model->n_stop_ids++] = (int32_t)id;
+  if (model->n_stop_ids < (int32_t)(sizeof model->stop_ids / sizeof *model->stop_ids))
+    model->stop_ids[model->n_stop_ids++] = (int32_t)id;
 }
 
 /* Union of every place that names end tokens: a stop that is missed costs more than one too many. */
 static void read_stop_ids(struct model *model) {
-  const json_t *places[] = {model->checkpoint.generation_config, model->arch.config, model->arch.outer[0], model->arch.outer[1]};
+  const json_t *places[] = {model->checkpoint.generation_config, model->arch.config, model->arch.outer[0],
+                            model->arch.outer[1]};
   for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
     const json_t *eos = json_object_get(places[p], "eos_token_id");
     size_t i;
@@ -39,8 +41,10 @@ static enum eaglet_status open_steps(struct model *model, const struct model_par
   TRY(model_check_unused(model, err));
   read_stop_ids(model);
   int32_t positions = model->arch.features.positions_max;
-  if (params->positions_max > 0) positions = params->positions_max;
-  else if (positions > POSITIONS_DEFAULT) positions = POSITIONS_DEFAULT;
+  if (params->positions_max > 0)
+    positions = params->positions_max;
+  else if (positions > POSITIONS_DEFAULT)
+    positions = POSITIONS_DEFAULT;
   return rope_table_init(&model->rope, model->compute, &model->arch.features.rope, positions, err);
 }
 

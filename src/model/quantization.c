@@ -1,5 +1,6 @@
-/* quantization.c - the quantisation block of config.json; see bind.h. It owns the list of what is understood: compressed-tensors, pack-quantized,
- * 4 bits, groups, symmetric. Everything else is refused by name, because a flag that is skipped changes every weight. */
+/* quantization.c - the quantisation block of config.json; see bind.h. It owns the list of what is understood:
+ * compressed-tensors, pack-quantized, 4 bits, groups, symmetric. Everything else is refused by name, because a flag
+ * that is skipped changes every weight. */
 #include "model/bind.h"
 
 #include <stdio.h>
@@ -40,20 +41,23 @@ static enum eaglet_status find_block(struct block *block, const struct arch *arc
 
 /* A key whose value must be null, false, empty or absent. */
 static bool is_off(const json_t *value) {
-  return !value || json_is_null(value) || json_is_false(value) || (json_is_object(value) && json_object_size(value) == 0) ||
+  return !value || json_is_null(value) || json_is_false(value) ||
+         (json_is_object(value) && json_object_size(value) == 0) ||
          (json_is_array(value) && json_array_size(value) == 0);
 }
 
-static enum eaglet_status expect_string(const json_t *object, const char *key, const char *expected, const char *path, const struct checker *k) {
+static enum eaglet_status expect_string(const json_t *object, const char *key, const char *expected, const char *path,
+                                        const struct checker *k) {
   const json_t *value = json_object_get(object, key);
   if (!value || json_is_null(value)) return EAGLET_OK;
   if (json_is_string(value) && strcmp(json_string_value(value), expected) == 0) return EAGLET_OK;
-  FAIL(k->err, EAGLET_E_INPUT, "%s: %s.%s: expected \"%s\", found \"%s\", which is not supported", k->what, path, key, expected,
-       json_is_string(value) ? json_string_value(value) : "a value of another type");
+  FAIL(k->err, EAGLET_E_INPUT, "%s: %s.%s: expected \"%s\", found \"%s\", which is not supported", k->what, path, key,
+       expected, json_is_string(value) ? json_string_value(value) : "a value of another type");
 }
 
 /* Keys outside `known` must be off. */
-static enum eaglet_status expect_known(const json_t *object, const char *const *known, const char *path, const struct checker *k) {
+static enum eaglet_status expect_known(const json_t *object, const char *const *known, const char *path,
+                                       const struct checker *k) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)object, key, value) {
@@ -64,8 +68,10 @@ static enum eaglet_status expect_known(const json_t *object, const char *const *
   return EAGLET_OK;
 }
 
-static enum eaglet_status read_weights(struct quantization *q, const json_t *weights, const char *path, const struct checker *k) {
-  static const char *const known[] = {"type", "num_bits", "group_size", "strategy", "symmetric", "observer", "observer_kwargs", "scale_dtype", NULL};
+static enum eaglet_status read_weights(struct quantization *q, const json_t *weights, const char *path,
+                                       const struct checker *k) {
+  static const char *const known[] = {"type",     "num_bits",        "group_size",  "strategy", "symmetric",
+                                      "observer", "observer_kwargs", "scale_dtype", NULL};
   int64_t bits, group;
   bool symmetric;
   if (!json_is_object(weights)) FAIL(k->err, EAGLET_E_INPUT, "%s: %s: expected an object", k->what, path);
@@ -74,18 +80,25 @@ static enum eaglet_status read_weights(struct quantization *q, const json_t *wei
   TRY(json_get_bool_or(&symmetric, true, weights, "symmetric", path, k->err));
   TRY(expect_string(weights, "type", "int", path, k));
   TRY(expect_string(weights, "strategy", "group", path, k));
-  if (bits != 4) FAIL(k->err, EAGLET_E_INPUT, "%s: %s.num_bits: expected 4, found %lld, which is not supported", k->what, path, (long long)bits);
-  if (group < 8 || group % 8 || group > 1 << 20) FAIL(k->err, EAGLET_E_INPUT, "%s: %s.group_size: expected a multiple of 8, found %lld", k->what, path, (long long)group);
+  if (bits != 4)
+    FAIL(k->err, EAGLET_E_INPUT, "%s: %s.num_bits: expected 4, found %lld, which is not supported", k->what, path,
+         (long long)bits);
+  if (group < 8 || group % 8 || group > 1 << 20)
+    FAIL(k->err, EAGLET_E_INPUT, "%s: %s.group_size: expected a multiple of 8, found %lld", k->what, path,
+         (long long)group);
   if (!symmetric) FAIL(k->err, EAGLET_E_INPUT, "%s: %s.symmetric: false is not supported", k->what, path);
   TRY(expect_known(weights, known, path, k));
-  if (q->group && q->group != group) FAIL(k->err, EAGLET_E_INPUT, "%s: %s.group_size: %lld here, %d in another group: mixed groups are not supported", k->what, path, (long long)group, q->group);
+  if (q->group && q->group != group)
+    FAIL(k->err, EAGLET_E_INPUT, "%s: %s.group_size: %lld here, %d in another group: mixed groups are not supported",
+         k->what, path, (long long)group, q->group);
   q->bits = 4;
   q->group = (int32_t)group;
   q->symmetric = true;
   return EAGLET_OK;
 }
 
-static enum eaglet_status read_group(struct quantization *q, const json_t *group, const char *path, const struct checker *k) {
+static enum eaglet_status read_group(struct quantization *q, const json_t *group, const char *path,
+                                     const struct checker *k) {
   static const char *const known[] = {"targets", "weights", "format", NULL};
   char weights_path[160];
   if (!json_is_object(group)) FAIL(k->err, EAGLET_E_INPUT, "%s: %s: expected an object", k->what, path);
@@ -95,8 +108,11 @@ static enum eaglet_status read_group(struct quantization *q, const json_t *group
   return read_weights(q, json_object_get(group, "weights"), weights_path, k);
 }
 
-enum eaglet_status quantization_read(struct quantization *q, const struct arch *arch, const struct checkpoint *checkpoint, struct eaglet_error *err) {
-  static const char *const known[] = {"quant_method", "format", "quantization_status", "config_groups", "ignore", "global_compression_ratio", "version", NULL};
+enum eaglet_status quantization_read(struct quantization *q, const struct arch *arch,
+                                     const struct checkpoint *checkpoint, struct eaglet_error *err) {
+  static const char *const known[] = {"quant_method",  "format", "quantization_status",
+                                      "config_groups", "ignore", "global_compression_ratio",
+                                      "version",       NULL};
   const struct checker k = {.what = checkpoint->path, .err = err};
   struct block block;
   const char *method;
@@ -104,11 +120,13 @@ enum eaglet_status quantization_read(struct quantization *q, const struct arch *
   TRY(find_block(&block, arch, &k));
   if (!block.object) return EAGLET_OK;
   TRY(json_get_string_or(&method, "compressed-tensors", block.object, "quant_method", block.path, err));
-  if (strcmp(method, "compressed-tensors") != 0) FAIL(err, EAGLET_E_INPUT, "%s: %s.quant_method: \"%s\" is not supported", checkpoint->path, block.path, method);
+  if (strcmp(method, "compressed-tensors") != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: %s.quant_method: \"%s\" is not supported", checkpoint->path, block.path, method);
   TRY(expect_string(block.object, "format", "pack-quantized", block.path, &k));
   TRY(expect_known(block.object, known, block.path, &k));
   const json_t *groups = json_object_get(block.object, "config_groups");
-  if (!json_is_object(groups) || json_object_size(groups) == 0) FAIL(err, EAGLET_E_INPUT, "%s: %s.config_groups: expected at least one group", checkpoint->path, block.path);
+  if (!json_is_object(groups) || json_object_size(groups) == 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: %s.config_groups: expected at least one group", checkpoint->path, block.path);
   const char *name;
   json_t *group;
   json_object_foreach((json_t *)groups, name, group) {

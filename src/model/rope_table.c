@@ -1,5 +1,5 @@
-/* rope_table.c - cosines and sines of every position; see model.h. Every rope variant becomes data here, so that the rope op knows
- * none of them. Angles are formed as the reference code forms them (frequencies and products in F32). */
+/* rope_table.c - cosines and sines of every position; see model.h. Every rope variant becomes data here, so that the
+ * rope op knows none of them. Angles are formed as the reference code forms them (frequencies and products in F32). */
 #include "model/model.h"
 
 #include "base/memory.h"
@@ -30,12 +30,16 @@ static void scale_yarn(const struct rope_features *rope, float *frequency, int32
 }
 
 static void scale_llama3(const struct rope_features *rope, float *frequency, int32_t n_pairs) {
-  double low = rope->original_positions / rope->low_freq_factor, high = rope->original_positions / rope->high_freq_factor;
+  double low = rope->original_positions / rope->low_freq_factor,
+         high = rope->original_positions / rope->high_freq_factor;
   for (int32_t i = 0; i < n_pairs; i++) {
     double f = frequency[i], wavelength = 2 * M_PI / f;
-    double t = (rope->original_positions / wavelength - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
-    if (wavelength > low) f = f / rope->factor;
-    else if (wavelength >= high) f = f * ((1 - t) / rope->factor + t);
+    double t = (rope->original_positions / wavelength - rope->low_freq_factor) /
+               (rope->high_freq_factor - rope->low_freq_factor);
+    if (wavelength > low)
+      f = f / rope->factor;
+    else if (wavelength >= high)
+      f = f * ((1 - t) / rope->factor + t);
     frequency[i] = (float)f;
   }
 }
@@ -43,12 +47,17 @@ static void scale_llama3(const struct rope_features *rope, float *frequency, int
 static void rope_frequencies(const struct rope_features *rope, float *frequency, int32_t n_pairs) {
   for (int32_t i = 0; i < n_pairs; i++) frequency[i] = (float)(1.0 / pow(rope->theta, (2.0 * i) / rope->dim));
   switch (rope->scaling) {
-  case ROPE_SCALING_NONE: break;
+  case ROPE_SCALING_NONE:
+    break;
   case ROPE_SCALING_LINEAR:
     for (int32_t i = 0; i < n_pairs; i++) frequency[i] = (float)(frequency[i] / rope->factor);
     break;
-  case ROPE_SCALING_LLAMA3: scale_llama3(rope, frequency, n_pairs); break;
-  case ROPE_SCALING_YARN: scale_yarn(rope, frequency, n_pairs); break;
+  case ROPE_SCALING_LLAMA3:
+    scale_llama3(rope, frequency, n_pairs);
+    break;
+  case ROPE_SCALING_YARN:
+    scale_yarn(rope, frequency, n_pairs);
+    break;
   }
 }
 
@@ -58,7 +67,9 @@ enum eaglet_status rope_table_init(struct rope_table *table, struct compute *c, 
   int32_t n_pairs = rope->dim / 2;
   *table = (struct rope_table){.n_positions = n_positions, .n_pairs = n_pairs};
   if (rope->dim < 2 || rope->dim % 2 || n_pairs > PAIRS_MAX || n_positions < 1 || !(rope->theta > 1)) {
-    FAIL(err, EAGLET_E_INPUT, "rope: expected an even width of 2..%d, theta > 1 and at least one position; found width %d, theta %g, %d positions",
+    FAIL(err, EAGLET_E_INPUT,
+         "rope: expected an even width of 2..%d, theta > 1 and at least one position; found width %d, theta %g, %d "
+         "positions",
          2 * PAIRS_MAX, rope->dim, rope->theta, n_positions);
   }
   rope_frequencies(rope, frequency, n_pairs);

@@ -1,5 +1,6 @@
-/* test_verify.c - `verify` and `inspect` as functions. Method: nano-kimi against its oracle must pass, a reference with one number changed must
- * fail with the name of what changed, and the proof of capture must be bitwise and not vacuous. */
+/* test_verify.c - `verify` and `inspect` as functions. Method: nano-kimi against its oracle must pass, a reference with
+ * one number changed must fail with the name of what changed, and the proof of capture must be bitwise and not vacuous.
+ */
 #include "engine/inspect.h"
 #include "engine/verify.h"
 
@@ -32,7 +33,9 @@ static json_t *parse(struct eaglet_text *text) {
   return json;
 }
 
-static double number(const json_t *json, const char *object, const char *key) { return json_number_value(json_object_get(json_object_get(json, object), key)); }
+static double number(const json_t *json, const char *object, const char *key) {
+  return json_number_value(json_object_get(json_object_get(json, object), key));
+}
 
 static void test_reference(void **state) {
   (void)state;
@@ -48,7 +51,8 @@ static void test_reference(void **state) {
   assert_true(json_is_true(json_object_get(json, "ok")));
   const json_t *layers = json_object_get(json, "layers");
   assert_int_equal(json_array_size(layers), 8);
-  for (size_t i = 0; i < 8; i++) assert_true(json_number_value(json_object_get(json_array_get(layers, i), "max_rel")) < 1e-4);
+  for (size_t i = 0; i < 8; i++)
+    assert_true(json_number_value(json_object_get(json_array_get(layers, i), "max_rel")) < 1e-4);
   assert_true(number(json, "norm", "max_rel") < 1e-4);
   assert_true(number(json, "logits", "max_rel") < 1e-4);
   assert_true(number(json, "argmax", "rows") == 57 + 43 + 21);
@@ -62,7 +66,8 @@ static void test_reference(void **state) {
 /* Copies the reference with one tensor's value changed (scaled) or its shape misstated. */
 static char *falsify(const char *file, const char *name, double scale) {
   struct safetensors reference;
-  char *path = memory_format("%s/eaglet-verify-%d.safetensors", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
+  char *path =
+      memory_format("%s/eaglet-verify-%d.safetensors", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
   assert_int_equal(safetensors_open(&reference, file, NULL), EAGLET_OK);
   struct safetensors_writer *writer = safetensors_writer_create();
   float *changed = NULL;
@@ -89,7 +94,9 @@ static void test_reference_differs(void **state) {
   (void)state;
   char *model = shared_path("own/nano-kimi"), *file = shared_path("own/oracle/nano_kimi_reference.safetensors");
   if (!model || !file) skip();
-  static const struct { const char *tensor, *words; } cases[] = {{"p1.layer.4", "p1.state 5"}, {"p0.norm", "p0.norm"}, {"p2.logits_last8", "p2.logits"}};
+  static const struct {
+    const char *tensor, *words;
+  } cases[] = {{"p1.layer.4", "p1.state 5"}, {"p0.norm", "p0.norm"}, {"p2.logits_last8", "p2.logits"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *wrong = falsify(file, cases[i].tensor, 100);
     struct eaglet_text text;
@@ -171,7 +178,8 @@ static void test_inspect(void **state) {
   if (!model) skip();
   json_t *json;
   assert_int_equal(inspect_json(&json, model, NULL), EAGLET_OK);
-  const json_t *chain = json_object_get(json, "chain"), *quantization = json_object_get(json, "quantization"), *sizes = json_object_get(json, "sizes");
+  const json_t *chain = json_object_get(json, "chain"), *quantization = json_object_get(json, "quantization"),
+               *sizes = json_object_get(json, "sizes");
   assert_string_equal(json_string_value(json_object_get(chain, "prefix")), "language_model.model.");
   assert_string_equal(json_string_value(json_object_get(chain, "config")), "text_config");
   assert_string_equal(json_string_value(json_object_get(quantization, "from")), "text_config.quantization_config");
@@ -190,8 +198,12 @@ static void test_inspect(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_reference),       cmocka_unit_test(test_reference_differs), cmocka_unit_test(test_reference_of_nothing),
-      cmocka_unit_test(test_reference_batch), cmocka_unit_test(test_proof),             cmocka_unit_test(test_inspect),
+      cmocka_unit_test(test_reference),
+      cmocka_unit_test(test_reference_differs),
+      cmocka_unit_test(test_reference_of_nothing),
+      cmocka_unit_test(test_reference_batch),
+      cmocka_unit_test(test_proof),
+      cmocka_unit_test(test_inspect),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

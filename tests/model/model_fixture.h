@@ -1,4 +1,5 @@
-/* model_fixture.h - what the model tests share: where data lies, opening a model, running tokens, comparing with a reference file. */
+/* model_fixture.h - what the model tests share: where data lies, opening a model, running tokens, comparing with a
+ * reference file. */
 #ifndef EAGLET_TESTS_MODEL_FIXTURE_H
 #define EAGLET_TESTS_MODEL_FIXTURE_H
 
@@ -32,7 +33,8 @@ static inline char *shared_path(const char *relative) {
   return NULL;
 }
 
-static inline enum eaglet_status fixture_open(struct fixture *f, const char *directory, int32_t rows_max, struct eaglet_error *err) {
+static inline enum eaglet_status fixture_open(struct fixture *f, const char *directory, int32_t rows_max,
+                                              struct eaglet_error *err) {
   *f = (struct fixture){.model = NULL};
   TRY(compute_open_cpu(&f->compute, 2, EAGLET_PRECISION_EXACT, err));
   const struct model_params params = {.path = directory, .compute = f->compute};
@@ -63,7 +65,12 @@ static inline void fixture_batch(struct fixture *f, const int32_t *tokens, int32
   batch_reset(&f->batch);
   for (int32_t i = 0; i < n; i++) {
     struct batch_row *row = batch_add(&f->batch);
-    *row = (struct batch_row){.token = tokens[i], .position = begin + i, .slot = begin + i, .parent = -1, .kv = &f->sequence, .wants_logits = true};
+    *row = (struct batch_row){.token = tokens[i],
+                              .position = begin + i,
+                              .slot = begin + i,
+                              .parent = -1,
+                              .kv = &f->sequence,
+                              .wants_logits = true};
   }
 }
 
@@ -77,12 +84,14 @@ static inline double max_rel(const float *a, const float *b, size_t n) {
   return largest > 0 ? difference / largest : difference;
 }
 
-/* Largest error of states, norm and logits against one prompt of a reference file (prefix "" with [B, T] ids, or "p0." with [T]). */
+/* Largest error of states, norm and logits against one prompt of a reference file (prefix "" with [B, T] ids, or "p0."
+ * with [T]). */
 static inline double fixture_compare(struct fixture *f, const struct safetensors *reference, const char *prefix) {
   char name[64];
   double worst = 0;
   struct eaglet_error err = {0};
-  int32_t n_layers = f->model->arch.features.n_layers, hidden = f->model->arch.features.hidden, n_vocab = f->model->arch.features.n_vocab;
+  int32_t n_layers = f->model->arch.features.n_layers, hidden = f->model->arch.features.hidden,
+          n_vocab = f->model->arch.features.n_vocab;
   snprintf(name, sizeof name, "%sinput_ids", prefix);
   const struct tensor_entry *ids = safetensors_find(reference, name);
   assert_non_null(ids);
@@ -107,19 +116,31 @@ static inline double fixture_compare(struct fixture *f, const struct safetensors
       snprintf(name, sizeof name, "%slayer.%d", prefix, k);
       const struct tensor_entry *expected = safetensors_find(reference, name);
       assert_non_null(expected);
-      for (int32_t i = 0; i < n; i++) memcpy(state + (size_t)i * (size_t)hidden, run.tapped + ((size_t)i * (size_t)n_layers + (size_t)k) * (size_t)hidden, (size_t)hidden * sizeof(float));
-      worst = fmax(worst, max_rel(state, (const float *)(const void *)expected->data + (size_t)row * (size_t)n * (size_t)hidden, (size_t)n * (size_t)hidden));
+      for (int32_t i = 0; i < n; i++)
+        memcpy(state + (size_t)i * (size_t)hidden,
+               run.tapped + ((size_t)i * (size_t)n_layers + (size_t)k) * (size_t)hidden,
+               (size_t)hidden * sizeof(float));
+      worst = fmax(
+          worst, max_rel(state, (const float *)(const void *)expected->data + (size_t)row * (size_t)n * (size_t)hidden,
+                         (size_t)n * (size_t)hidden));
     }
     snprintf(name, sizeof name, "%snorm", prefix);
     const struct tensor_entry *norm = safetensors_find(reference, name);
-    worst = fmax(worst, max_rel(run.normed, (const float *)(const void *)norm->data + (size_t)row * (size_t)n * (size_t)hidden, (size_t)n * (size_t)hidden));
+    worst = fmax(worst,
+                 max_rel(run.normed, (const float *)(const void *)norm->data + (size_t)row * (size_t)n * (size_t)hidden,
+                         (size_t)n * (size_t)hidden));
     snprintf(name, sizeof name, "%slogits", prefix);
     const struct tensor_entry *logits = safetensors_find(reference, name);
     snprintf(name, sizeof name, "%slogits_last8", prefix);
     const struct tensor_entry *last = safetensors_find(reference, name);
     assert_true(logits || last);
-    if (logits) worst = fmax(worst, max_rel(run.logits, (const float *)(const void *)logits->data + (size_t)row * (size_t)n * (size_t)n_vocab, (size_t)n * (size_t)n_vocab));
-    else worst = fmax(worst, max_rel(run.logits + (size_t)(n - 8) * (size_t)n_vocab, (const float *)(const void *)last->data, 8 * (size_t)n_vocab));
+    if (logits)
+      worst = fmax(worst, max_rel(run.logits,
+                                  (const float *)(const void *)logits->data + (size_t)row * (size_t)n * (size_t)n_vocab,
+                                  (size_t)n * (size_t)n_vocab));
+    else
+      worst = fmax(worst, max_rel(run.logits + (size_t)(n - 8) * (size_t)n_vocab,
+                                  (const float *)(const void *)last->data, 8 * (size_t)n_vocab));
     free(state);
     free(tokens);
   }

@@ -1,5 +1,6 @@
-/* test_bind.c - binding as validation. Method: variants of nano-kimi with one tensor changed must be refused naming file, tensor, expected and
- * found; harmless extras must change nothing; the router's F32 bias must reach the router unrounded (bug case A23). */
+/* test_bind.c - binding as validation. Method: variants of nano-kimi with one tensor changed must be refused naming
+ * file, tensor, expected and found; harmless extras must change nothing; the router's F32 bias must reach the router
+ * unrounded (bug case A23). */
 #include "variant.h"
 
 static char *nano;
@@ -43,8 +44,10 @@ static struct tensor_entry entry_of(struct variant *v, const char *name) {
 
 static void test_missing(void **state) {
   (void)state;
-  static const char *const names[] = {"language_model.model.norm.weight", P "3.input_layernorm.weight", P "2.self_attn.kv_b_proj.weight",
-                                      P "4.mlp.experts.7.up_proj.weight_scale", P "5.mlp.gate.e_score_correction_bias", P "6.mlp.shared_experts.down_proj.weight"};
+  static const char *const names[] = {
+      "language_model.model.norm.weight",     P "3.input_layernorm.weight",
+      P "2.self_attn.kv_b_proj.weight",       P "4.mlp.experts.7.up_proj.weight_scale",
+      P "5.mlp.gate.e_score_correction_bias", P "6.mlp.shared_experts.down_proj.weight"};
   if (!nano) skip();
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     struct variant v;
@@ -58,7 +61,12 @@ static void test_missing(void **state) {
 
 static void test_wrong_shape(void **state) {
   (void)state;
-  static const struct { const char *name; int64_t shape[2]; int rank; const char *words; } cases[] = {
+  static const struct {
+    const char *name;
+    int64_t shape[2];
+    int rank;
+    const char *words;
+  } cases[] = {
       {P "1.self_attn.q_a_proj.weight", {320, 160}, 2, "q_a_proj.weight: expected [160, 320], found [320, 160]"},
       {P "1.self_attn.kv_b_proj.weight", {96, 512}, 2, "expected [512, 96], found [96, 512]"},
       {P "1.input_layernorm.weight", {320, 1}, 2, "expected [320], found [320, 1]"},
@@ -80,10 +88,15 @@ static void test_wrong_shape(void **state) {
 
 static void test_wrong_dtype(void **state) {
   (void)state;
-  static const struct { const char *name; enum dtype dtype; const char *words; } cases[] = {
+  static const struct {
+    const char *name;
+    enum dtype dtype;
+    const char *words;
+  } cases[] = {
       {P "1.self_attn.q_a_proj.weight", DTYPE_I16, "q_a_proj.weight: expected BF16, F16 or F32, found I16"},
       {P "1.input_layernorm.weight", DTYPE_I16, "input_layernorm.weight: expected BF16, F16 or F32, found I16"},
-      {P "1.mlp.gate.e_score_correction_bias", DTYPE_I32, "e_score_correction_bias: expected BF16, F16 or F32, found I32"},
+      {P "1.mlp.gate.e_score_correction_bias", DTYPE_I32,
+       "e_score_correction_bias: expected BF16, F16 or F32, found I32"},
       {P "1.mlp.experts.2.down_proj.weight_packed", DTYPE_U32, "weight_packed: expected I32, found U32"},
       {P "1.mlp.experts.2.down_proj.weight_scale", DTYPE_U16, "weight_scale: expected BF16, F16 or F32, found U16"},
   };
@@ -101,7 +114,8 @@ static void test_wrong_dtype(void **state) {
 
 static void test_unknown_tensor(void **state) {
   (void)state;
-  static const char *const names[] = {P "3.self_attn.sinks", "language_model.model.extra_norm.weight", P "3.self_attn.q_a_proj.weight_scale"};
+  static const char *const names[] = {P "3.self_attn.sinks", "language_model.model.extra_norm.weight",
+                                      P "3.self_attn.q_a_proj.weight_scale"};
   if (!nano) skip();
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     struct variant v;
@@ -177,7 +191,8 @@ static void test_twos_complement(void **state) {
 
 static void test_int4_parts(void **state) {
   (void)state;
-  static const char shape_name[] = P "1.mlp.experts.0.gate_proj.weight_shape", scale_name[] = P "1.mlp.experts.0.gate_proj.weight_scale";
+  static const char shape_name[] = P "1.mlp.experts.0.gate_proj.weight_shape",
+                    scale_name[] = P "1.mlp.experts.0.gate_proj.weight_scale";
   if (!nano) skip();
   struct variant v;
   variant_open(&v, nano);
@@ -208,8 +223,8 @@ static void test_int4_parts(void **state) {
 
 /* ---- A23 ---- */
 
-/* Expert ids by an F64 reference from the normed input of layer 1; the model's own picks show in what the layer adds, so instead the bias is
- * compared bit by bit and the router op is run on it with logits that only F32 tells apart. */
+/* Expert ids by an F64 reference from the normed input of layer 1; the model's own picks show in what the layer adds,
+ * so instead the bias is compared bit by bit and the router op is run on it with logits that only F32 tells apart. */
 static void test_router_bias_stays_f32(void **state) {
   (void)state;
   static const char name[] = P "1.mlp.gate.e_score_correction_bias";
@@ -231,8 +246,17 @@ static void test_router_bias_stays_f32(void **state) {
   float *logits = c->alloc(c, 1000 * 16 * sizeof(float)), *share = c->alloc(c, 1000 * 4 * sizeof(float));
   int32_t *expert = c->alloc(c, 1000 * 4 * sizeof(int32_t));
   for (int i = 0; i < 16000; i++) logits[i] = (float)((i * 2654435761u >> 8) % 1000) * 2e-5f;
-  const struct router_params router = {.expert = expert, .share = share, .logits = logits, .bias = bias, .n_experts = 16, .n_picked = 4,
-                                       .n_groups = 1, .n_groups_picked = 1, .kind = ROUTER_SIGMOID_BIAS, .normalise = true, .scale = 1};
+  const struct router_params router = {.expert = expert,
+                                       .share = share,
+                                       .logits = logits,
+                                       .bias = bias,
+                                       .n_experts = 16,
+                                       .n_picked = 4,
+                                       .n_groups = 1,
+                                       .n_groups_picked = 1,
+                                       .kind = ROUTER_SIGMOID_BIAS,
+                                       .normalise = true,
+                                       .scale = 1};
   c->router(c, &router, 1000);
   for (int i = 0; i < 1000; i++) {
     bool taken[16] = {false};
@@ -280,8 +304,11 @@ static void test_stop_ids(void **state) {
 
 static void test_default_states(void **state) {
   (void)state;
-  static const struct { int32_t n_layers, n, states[3]; } cases[] = {
-      {61, 3, {2, 30, 58}}, {8, 3, {2, 4, 5}}, {32, 3, {2, 16, 29}}, {6, 3, {1, 2, 3}}, {5, 3, {1, 2, 3}}, {4, 3, {1, 2, 3}}, {3, 3, {1, 2, 3}}, {2, 2, {1, 2}}, {1, 1, {1}},
+  static const struct {
+    int32_t n_layers, n, states[3];
+  } cases[] = {
+      {61, 3, {2, 30, 58}}, {8, 3, {2, 4, 5}}, {32, 3, {2, 16, 29}}, {6, 3, {1, 2, 3}}, {5, 3, {1, 2, 3}},
+      {4, 3, {1, 2, 3}},    {3, 3, {1, 2, 3}}, {2, 2, {1, 2}},       {1, 1, {1}},
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -294,10 +321,18 @@ static void test_default_states(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_missing),         cmocka_unit_test(test_wrong_shape),       cmocka_unit_test(test_wrong_dtype),
-      cmocka_unit_test(test_unknown_tensor),  cmocka_unit_test(test_harmless_tensors),  cmocka_unit_test(test_f32_weight),
-      cmocka_unit_test(test_twos_complement), cmocka_unit_test(test_int4_parts),        cmocka_unit_test(test_router_bias_stays_f32),
-      cmocka_unit_test(test_biases_lie_side_by_side), cmocka_unit_test(test_stop_ids), cmocka_unit_test(test_default_states),
+      cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_wrong_shape),
+      cmocka_unit_test(test_wrong_dtype),
+      cmocka_unit_test(test_unknown_tensor),
+      cmocka_unit_test(test_harmless_tensors),
+      cmocka_unit_test(test_f32_weight),
+      cmocka_unit_test(test_twos_complement),
+      cmocka_unit_test(test_int4_parts),
+      cmocka_unit_test(test_router_bias_stays_f32),
+      cmocka_unit_test(test_biases_lie_side_by_side),
+      cmocka_unit_test(test_stop_ids),
+      cmocka_unit_test(test_default_states),
   };
   return cmocka_run_group_tests(tests, find_data, free_data);
 }

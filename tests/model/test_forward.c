@@ -1,4 +1,5 @@
-/* test_forward.c - the layer loop against the F32 oracle: every state, norm and logits of nano-kimi. The laws of rows are in test_rows.c. */
+/* test_forward.c - the layer loop against the F32 oracle: every state, norm and logits of nano-kimi. The laws of rows
+ * are in test_rows.c. */
 #include "model_fixture.h"
 
 static void test_reference(void **state) {

@@ -1,5 +1,6 @@
-/* test_resolve.c - wrappers, prefixes, nested and renamed fields (bug cases A03, A10, A18, A24, A27) and refusals. Method: variants of nano-kimi and of
- * the tiny llama, which must either give the original's logits bit for bit or be refused with words that name the culprit. */
+/* test_resolve.c - wrappers, prefixes, nested and renamed fields (bug cases A03, A10, A18, A24, A27) and refusals.
+ * Method: variants of nano-kimi and of the tiny llama, which must either give the original's logits bit for bit or be
+ * refused with words that name the culprit. */
 #include "variant.h"
 
 static char *nano;
@@ -98,7 +99,8 @@ static void test_doubled_tensor(void **state) {
   struct variant v;
   variant_open(&v, nano);
   variant_add_all(&v, NULL);
-  variant_add(&v, "model.layers.3.input_layernorm.weight", checkpoint_peek(&v.source, "language_model.model.layers.3.input_layernorm.weight"));
+  variant_add(&v, "model.layers.3.input_layernorm.weight",
+              checkpoint_peek(&v.source, "language_model.model.layers.3.input_layernorm.weight"));
   variant_expect_refusal(&v, "mixed prefixes");
   variant_close(&v);
 }
@@ -131,13 +133,16 @@ static void test_quantization_places(void **state) {
   for (int i = 0; i < 3; i++) { /* only at the top; at both, equal; at both, different */
     struct variant v;
     variant_open(&v, nano);
-    json_t *text = variant_object(&v, "text_config"), *copy = json_deep_copy(json_object_get(text, "quantization_config"));
+    json_t *text = variant_object(&v, "text_config"),
+           *copy = json_deep_copy(json_object_get(text, "quantization_config"));
     if (i == 0) json_object_del(text, "quantization_config");
     if (i == 2) json_object_set_new(copy, "ignore", json_array());
     json_object_set_new(v.config, "quantization_config", copy);
     variant_add_all(&v, NULL);
-    if (i < 2) variant_expect_same(&v);
-    else variant_expect_refusal(&v, "text_config.quantization_config and quantization_config contradict");
+    if (i < 2)
+      variant_expect_same(&v);
+    else
+      variant_expect_refusal(&v, "text_config.quantization_config and quantization_config contradict");
     variant_close(&v);
   }
 }
@@ -145,8 +150,13 @@ static void test_quantization_places(void **state) {
 static void test_quantization_refusals(void **state) {
   (void)state;
   if (!nano) skip();
-  static const char *const block = "text_config.quantization_config", *const weights = "text_config.quantization_config.config_groups.group_0.weights";
-  const struct { const char *path, *key; json_t *value; const char *words; } cases[] = {
+  static const char *const block = "text_config.quantization_config",
+                           *const weights = "text_config.quantization_config.config_groups.group_0.weights";
+  const struct {
+    const char *path, *key;
+    json_t *value;
+    const char *words;
+  } cases[] = {
       {block, "quant_method", json_string("fp8"), "\"fp8\" is not supported"},
       {block, "format", json_string("marlin-24"), "marlin-24"},
       {block, "kv_cache_scheme", json_pack("{s:i}", "num_bits", 8), "kv_cache_scheme: not supported"},
@@ -159,7 +169,8 @@ static void test_quantization_refusals(void **state) {
       {weights, "strategy", json_string("channel"), "strategy: expected \"group\""},
       {weights, "type", json_string("float"), "type: expected \"int\""},
       {weights, "dynamic", json_true(), "dynamic: not supported"},
-      {"text_config.quantization_config.config_groups.group_0", "input_activations", json_pack("{s:i}", "num_bits", 8), "input_activations: not supported"},
+      {"text_config.quantization_config.config_groups.group_0", "input_activations", json_pack("{s:i}", "num_bits", 8),
+       "input_activations: not supported"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct variant v;
@@ -220,15 +231,22 @@ static void theta_variant(struct variant *v, double flat, double parameters, dou
   json_object_del(v->config, "rope_parameters");
   json_object_del(v->config, "rope_theta");
   if (flat > 0) json_object_set_new(v->config, "rope_theta", json_real(flat));
-  if (parameters > 0) json_object_set_new(v->config, "rope_parameters", json_pack("{s:f, s:s}", "rope_theta", parameters, "rope_type", "default"));
-  if (scaling > 0) json_object_set_new(v->config, "rope_scaling", json_pack("{s:f, s:s}", "rope_theta", scaling, "type", "default"));
+  if (parameters > 0)
+    json_object_set_new(v->config, "rope_parameters",
+                        json_pack("{s:f, s:s}", "rope_theta", parameters, "rope_type", "default"));
+  if (scaling > 0)
+    json_object_set_new(v->config, "rope_scaling", json_pack("{s:f, s:s}", "rope_theta", scaling, "type", "default"));
   variant_add_all(v, NULL);
   variant_write(v);
 }
 
 static void test_rope_theta_places(void **state) {
   (void)state;
-  static const struct { double flat, parameters, scaling, expected; size_t n_warnings; const char *from; } cases[] = {
+  static const struct {
+    double flat, parameters, scaling, expected;
+    size_t n_warnings;
+    const char *from;
+  } cases[] = {
       {5e6, 0, 0, 5e6, 0, "rope_theta"},
       {0, 5e6, 0, 5e6, 0, "rope_parameters.rope_theta"},
       {0, 0, 5e6, 5e6, 0, "rope_scaling.rope_theta"},
@@ -250,10 +268,13 @@ static void test_rope_theta_places(void **state) {
     assert_string_equal(json_string_value(json_object_get(row, "from")), cases[i].from);
     bytes = (size_t)VARIANT_TOKENS * (size_t)f.model->arch.features.n_vocab * sizeof(float);
     float *logits = fixture_logits(&f);
-    if (!first) first = logits;
+    if (!first)
+      first = logits;
     else {
-      if (cases[i].expected == 5e6) assert_memory_equal(first, logits, bytes);
-      else assert_memory_not_equal(first, logits, bytes);
+      if (cases[i].expected == 5e6)
+        assert_memory_equal(first, logits, bytes);
+      else
+        assert_memory_not_equal(first, logits, bytes);
       free(logits);
     }
     fixture_close(&f);
@@ -290,14 +311,30 @@ static void test_fields_at_top(void **state) {
 static void test_fields_absent(void **state) {
   (void)state;
   if (!nano || !llama) skip();
-  static const char *const of_nano[] = {"vocab_size", "hidden_size", "num_hidden_layers", "q_lora_rank", "kv_lora_rank", "intermediate_size",
-                                        "moe_intermediate_size", "n_routed_experts", "n_shared_experts", "tie_word_embeddings", "attention_bias",
-                                        "num_key_value_heads", "scoring_func", "topk_method", "n_group", "topk_group", "torch_dtype"};
-  static const char *const of_llama[] = {"vocab_size", "hidden_size", "num_hidden_layers", "num_key_value_heads", "intermediate_size", "head_dim",
-                                         "sliding_window", "hidden_act", "layer_types"};
+  static const char *const of_nano[] = {"vocab_size",
+                                        "hidden_size",
+                                        "num_hidden_layers",
+                                        "q_lora_rank",
+                                        "kv_lora_rank",
+                                        "intermediate_size",
+                                        "moe_intermediate_size",
+                                        "n_routed_experts",
+                                        "n_shared_experts",
+                                        "tie_word_embeddings",
+                                        "attention_bias",
+                                        "num_key_value_heads",
+                                        "scoring_func",
+                                        "topk_method",
+                                        "n_group",
+                                        "topk_group",
+                                        "torch_dtype"};
+  static const char *const of_llama[] = {"vocab_size",          "hidden_size",       "num_hidden_layers",
+                                         "num_key_value_heads", "intermediate_size", "head_dim",
+                                         "sliding_window",      "hidden_act",        "layer_types"};
   struct variant v;
   variant_open(&v, nano);
-  for (size_t i = 0; i < sizeof of_nano / sizeof *of_nano; i++) json_object_del(variant_object(&v, "text_config"), of_nano[i]);
+  for (size_t i = 0; i < sizeof of_nano / sizeof *of_nano; i++)
+    json_object_del(variant_object(&v, "text_config"), of_nano[i]);
   json_object_set_new(variant_object(&v, "vision_config"), "vt_unheard_of", json_integer(3));
   json_object_set_new(v.config, "vision_unheard_of", json_integer(3));
   variant_add_all(&v, NULL);
@@ -312,7 +349,8 @@ static void test_fields_absent(void **state) {
 
 static void test_fields_renamed(void **state) {
   (void)state;
-  static const char *const names[][2] = {{"n_routed_experts", "num_experts"}, {"num_experts_per_tok", "num_experts_per_token"}, {"torch_dtype", "dtype"}};
+  static const char *const names[][2] = {
+      {"n_routed_experts", "num_experts"}, {"num_experts_per_tok", "num_experts_per_token"}, {"torch_dtype", "dtype"}};
   if (!nano) skip();
   struct variant v;
   variant_open(&v, nano);
@@ -338,7 +376,11 @@ static void test_fields_renamed(void **state) {
 static void test_config_refusals(void **state) {
   (void)state;
   if (!nano) skip();
-  const struct { const char *key; json_t *value; const char *words; } cases[] = {
+  const struct {
+    const char *key;
+    json_t *value;
+    const char *words;
+  } cases[] = {
       {"vocab_size", json_integer(5000), "vocab_size says 5000, but tensor"},
       {"vocab_size", json_integer(4095), "vocab_size says 4095, but tensor"},
       {"hidden_size", json_integer(256), "hidden_size says 256"},
@@ -379,7 +421,11 @@ static void test_config_refusals(void **state) {
 static void test_rope_refusals(void **state) {
   (void)state;
   if (!nano) skip();
-  const struct { const char *key; json_t *value; const char *words; } cases[] = {
+  const struct {
+    const char *key;
+    json_t *value;
+    const char *words;
+  } cases[] = {
       {"type", json_string("longrope"), "rope type \"longrope\" is not supported"},
       {"type", json_string("dynamic"), "rope type \"dynamic\" is not supported"},
       {"unheard_of", json_real(1), "rope_scaling.unheard_of: not known"},
@@ -417,10 +463,13 @@ static void test_fingerprint(void **state) {
   }
 }
 
-/* A family whose name is hidden must still be refused or run right; wrong in silence is the one thing that must not happen. */
+/* A family whose name is hidden must still be refused or run right; wrong in silence is the one thing that must not
+ * happen. */
 static void test_fingerprint_exotic(void **state) {
   (void)state;
-  static const char *const names[] = {"cohere2", "ernie4_5_moe", "exaone4", "gemma2", "gemma3_text", "glm4", "gpt_oss", "granite", "hunyuan_dense", "minimax_m2", "olmo2", "smollm3"};
+  static const char *const names[] = {"cohere2",       "ernie4_5_moe", "exaone4", "gemma2",
+                                      "gemma3_text",   "glm4",         "gpt_oss", "granite",
+                                      "hunyuan_dense", "minimax_m2",   "olmo2",   "smollm3"};
   char *root = shared_path("own/arch");
   if (!root) skip();
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -445,11 +494,21 @@ static void test_fingerprint_exotic(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_prefixes),          cmocka_unit_test(test_mixed_prefixes),     cmocka_unit_test(test_doubled_tensor),
-      cmocka_unit_test(test_vision_never_matches), cmocka_unit_test(test_quantization_places), cmocka_unit_test(test_quantization_refusals),
-      cmocka_unit_test(test_tied_head),         cmocka_unit_test(test_rope_theta_places),  cmocka_unit_test(test_fields_at_top),
-      cmocka_unit_test(test_fields_absent),     cmocka_unit_test(test_fields_renamed),     cmocka_unit_test(test_config_refusals),
-      cmocka_unit_test(test_rope_refusals),     cmocka_unit_test(test_fingerprint),        cmocka_unit_test(test_fingerprint_exotic),
+      cmocka_unit_test(test_prefixes),
+      cmocka_unit_test(test_mixed_prefixes),
+      cmocka_unit_test(test_doubled_tensor),
+      cmocka_unit_test(test_vision_never_matches),
+      cmocka_unit_test(test_quantization_places),
+      cmocka_unit_test(test_quantization_refusals),
+      cmocka_unit_test(test_tied_head),
+      cmocka_unit_test(test_rope_theta_places),
+      cmocka_unit_test(test_fields_at_top),
+      cmocka_unit_test(test_fields_absent),
+      cmocka_unit_test(test_fields_renamed),
+      cmocka_unit_test(test_config_refusals),
+      cmocka_unit_test(test_rope_refusals),
+      cmocka_unit_test(test_fingerprint),
+      cmocka_unit_test(test_fingerprint_exotic),
   };
   return cmocka_run_group_tests(tests, find_data, free_data);
 }

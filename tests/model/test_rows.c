@@ -1,5 +1,6 @@
-/* test_rows.c - the laws of rows, bitwise: a row's result depends neither on chunking nor on its neighbours; a tree row equals the same token in a
- * chain; a window forgets; a run from a state equals the whole run; bad rows are refused. And the KV pages under all that. */
+/* test_rows.c - the laws of rows, bitwise: a row's result depends neither on chunking nor on its neighbours; a tree row
+ * equals the same token in a chain; a window forgets; a run from a state equals the whole run; bad rows are refused.
+ * And the KV pages under all that. */
 #include "model_fixture.h"
 
 static char *models[4]; /* latent attention with experts; grouped queries; a sliding window; biases */
@@ -71,7 +72,8 @@ static void test_chunks(void **state) {
   }
 }
 
-/* Two sequences interleaved with a third at another length: each gives what it gives alone. Only some rows ask for logits. */
+/* Two sequences interleaved with a third at another length: each gives what it gives alone. Only some rows ask for
+ * logits. */
 static void test_neighbours(void **state) {
   (void)state;
   for (int m = 0; m < 4; m++) {
@@ -91,14 +93,20 @@ static void test_neighbours(void **state) {
     assert_int_equal(kv_sequence_reserve(&other, N, NULL), EAGLET_OK);
     batch_reset(&f.batch);
     for (int32_t i = 0; i < N; i++) {
-      *batch_add(&f.batch) = (struct batch_row){.token = a[i], .position = i, .slot = i, .parent = -1, .kv = &f.sequence, .wants_logits = i % 3 == 0};
-      *batch_add(&f.batch) = (struct batch_row){.token = b[i], .position = i, .slot = i, .parent = -1, .kv = &other, .wants_logits = i % 5 == 0};
+      *batch_add(&f.batch) = (struct batch_row){
+          .token = a[i], .position = i, .slot = i, .parent = -1, .kv = &f.sequence, .wants_logits = i % 3 == 0};
+      *batch_add(&f.batch) = (struct batch_row){
+          .token = b[i], .position = i, .slot = i, .parent = -1, .kv = &other, .wants_logits = i % 5 == 0};
     }
     struct forward_run run = run_batch(&f, &f.batch);
     int32_t at = 0;
     for (int32_t i = 0; i < N; i++) {
-      if (i % 3 == 0) assert_memory_equal(run.logits + (size_t)at++ * n_vocab, alone_a + (size_t)i * n_vocab, n_vocab * sizeof(float));
-      if (i % 5 == 0) assert_memory_equal(run.logits + (size_t)at++ * n_vocab, alone_b + (size_t)i * n_vocab, n_vocab * sizeof(float));
+      if (i % 3 == 0)
+        assert_memory_equal(run.logits + (size_t)at++ * n_vocab, alone_a + (size_t)i * n_vocab,
+                            n_vocab * sizeof(float));
+      if (i % 5 == 0)
+        assert_memory_equal(run.logits + (size_t)at++ * n_vocab, alone_b + (size_t)i * n_vocab,
+                            n_vocab * sizeof(float));
     }
     assert_int_equal(run.n_logits, at);
     kv_sequence_release(&other);
@@ -130,13 +138,26 @@ static void test_tree(void **state) {
     f.sequence.length = 36;
     assert_int_equal(kv_sequence_reserve(&f.sequence, 44, NULL), EAGLET_OK);
     batch_reset(&f.batch);
-    const struct { int32_t token, position, slot, parent; } tree[] = {{tokens[36], 36, 36, -1}, {y, 37, 37, 0}, {tokens[37], 37, 38, 0}, {tokens[38], 38, 39, 2}, {tokens[39], 39, 40, 3}};
+    const struct {
+      int32_t token, position, slot, parent;
+    } tree[] = {{tokens[36], 36, 36, -1},
+                {y, 37, 37, 0},
+                {tokens[37], 37, 38, 0},
+                {tokens[38], 38, 39, 2},
+                {tokens[39], 39, 40, 3}};
     for (int i = 0; i < 5; i++) {
-      *batch_add(&f.batch) = (struct batch_row){.token = tree[i].token, .position = tree[i].position, .slot = tree[i].slot, .parent = tree[i].parent, .kv = &f.sequence, .wants_logits = true};
+      *batch_add(&f.batch) = (struct batch_row){.token = tree[i].token,
+                                                .position = tree[i].position,
+                                                .slot = tree[i].slot,
+                                                .parent = tree[i].parent,
+                                                .kv = &f.sequence,
+                                                .wants_logits = true};
     }
     struct forward_run run = run_batch(&f, &f.batch);
     static const int32_t same[][2] = {{0, 36}, {2, 37}, {3, 38}, {4, 39}}; /* tree row, chain row */
-    for (int i = 0; i < 4; i++) assert_memory_equal(run.logits + (size_t)same[i][0] * n_vocab, chain + (size_t)same[i][1] * n_vocab, n_vocab * sizeof(float));
+    for (int i = 0; i < 4; i++)
+      assert_memory_equal(run.logits + (size_t)same[i][0] * n_vocab, chain + (size_t)same[i][1] * n_vocab,
+                          n_vocab * sizeof(float));
     assert_memory_not_equal(run.logits + n_vocab, run.logits + 2 * n_vocab, n_vocab * sizeof(float));
     free(chain);
     fixture_close(&f);
@@ -284,8 +305,15 @@ static void test_rope_table(void **state) {
   struct compute *c;
   struct rope_table table;
   assert_int_equal(compute_open_cpu(&c, 1, EAGLET_PRECISION_EXACT, NULL), EAGLET_OK);
-  const struct rope_features kimi = {.scaling = ROPE_SCALING_YARN, .dim = 64, .theta = 50000, .factor = 64, .beta_fast = 1, .beta_slow = 1,
-                                     .original_positions = 4096, .attention_factor = 1, .truncate = true};
+  const struct rope_features kimi = {.scaling = ROPE_SCALING_YARN,
+                                     .dim = 64,
+                                     .theta = 50000,
+                                     .factor = 64,
+                                     .beta_fast = 1,
+                                     .beta_slow = 1,
+                                     .original_positions = 4096,
+                                     .attention_factor = 1,
+                                     .truncate = true};
   assert_int_equal(rope_table_init(&table, c, &kimi, 3, NULL), EAGLET_OK);
   for (int i = 0; i < 32; i++) {
     double f = pow(50000, -2.0 * i / 64) / (i < 20 ? 1 : 64);
@@ -294,8 +322,14 @@ static void test_rope_table(void **state) {
   }
   rope_table_release(&table, c);
   /* gpt-oss keeps the fractional range (truncate false) and scales cos and sin by 1.3465736. */
-  const struct rope_features fractional = {.scaling = ROPE_SCALING_YARN, .dim = 64, .theta = 150000, .factor = 32, .beta_fast = 32, .beta_slow = 1,
-                                           .original_positions = 4096, .attention_factor = 1.3465736};
+  const struct rope_features fractional = {.scaling = ROPE_SCALING_YARN,
+                                           .dim = 64,
+                                           .theta = 150000,
+                                           .factor = 32,
+                                           .beta_fast = 32,
+                                           .beta_slow = 1,
+                                           .original_positions = 4096,
+                                           .attention_factor = 1.3465736};
   assert_int_equal(rope_table_init(&table, c, &fractional, 1, NULL), EAGLET_OK);
   assert_float_equal(table.cos[0], 1.3465736, 1e-6);
   rope_table_release(&table, c);
@@ -306,9 +340,9 @@ static void test_rope_table(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_chunks), cmocka_unit_test(test_neighbours), cmocka_unit_test(test_tree),  cmocka_unit_test(test_rollback),
-      cmocka_unit_test(test_window), cmocka_unit_test(test_taps_and_starts), cmocka_unit_test(test_bad_rows), cmocka_unit_test(test_pages),
-      cmocka_unit_test(test_rope_table),
+      cmocka_unit_test(test_chunks),   cmocka_unit_test(test_neighbours), cmocka_unit_test(test_tree),
+      cmocka_unit_test(test_rollback), cmocka_unit_test(test_window),     cmocka_unit_test(test_taps_and_starts),
+      cmocka_unit_test(test_bad_rows), cmocka_unit_test(test_pages),      cmocka_unit_test(test_rope_table),
   };
   return cmocka_run_group_tests(tests, find_data, free_data);
 }

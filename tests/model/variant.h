@@ -1,4 +1,5 @@
-/* variant.h - checkpoints made on the fly: a model directory read, its config and tensors changed, written elsewhere. */
+/* variant.h - checkpoints made on the fly: a model directory read, its config and tensors changed, written elsewhere.
+ */
 #ifndef EAGLET_TESTS_VARIANT_H
 #define EAGLET_TESTS_VARIANT_H
 
@@ -8,10 +9,10 @@
 
 struct variant {
   struct checkpoint source;
-  json_t *config;             /* own deep copy: change it */
+  json_t *config; /* own deep copy: change it */
   char *directory;
   struct safetensors_writer *writer;
-  void *blocks[64];           /* released with the variant */
+  void *blocks[64]; /* released with the variant */
   int n_blocks;
 };
 
@@ -84,7 +85,8 @@ static inline void variant_expect_refusal(struct variant *v, const char *words) 
   struct eaglet_error err = {0};
   variant_write(v);
   enum eaglet_status status = fixture_open(&f, v->directory, 64, &err);
-  if (status != EAGLET_E_INPUT || !strstr(err.message, words)) print_error("expected a refusal with \"%s\", found status %d: %s\n", words, (int)status, err.message);
+  if (status != EAGLET_E_INPUT || !strstr(err.message, words))
+    print_error("expected a refusal with \"%s\", found status %d: %s\n", words, (int)status, err.message);
   assert_int_equal(status, EAGLET_E_INPUT);
   assert_non_null(strstr(err.message, words));
   fixture_close(&f);

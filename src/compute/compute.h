@@ -96,6 +96,7 @@ struct compute {
   void (*free)(struct compute *c, void *block);
   void (*upload)(struct compute *c, void *to, const void *from, size_t bytes);
   void (*download)(struct compute *c, void *to, const void *from, size_t bytes);
+  void (*copy)(struct compute *c, void *to, const void *from, size_t bytes); /* inside the device; must not overlap */
   /* -- inference ops -- */
   void (*embed)(struct compute *c, float *out, const struct weight *table, const int32_t *ids, int32_t n); /* [n, n_in] */
   /* out[i, o] = W[o] . x[i]; rows of x are x_row floats apart, rows of out out_row apart (0: tight). */

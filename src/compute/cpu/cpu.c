@@ -40,7 +40,7 @@ static void cpu_copy(struct compute *c, void *to, const void *from, size_t bytes
 }
 
 static const struct compute inference_table = {
-    .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .embed = cpu_embed, .matmul = cpu_matmul,
+    .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .copy = cpu_copy, .embed = cpu_embed, .matmul = cpu_matmul,
     .matmul_heads = cpu_matmul_heads, .rms_norm = cpu_rms_norm, .add = cpu_add, .add_bias = cpu_add_bias, .silu_mul = cpu_silu_mul,
     .rope = cpu_rope, .kv_write = cpu_kv_write, .attention = cpu_attention, .router = cpu_router, .moe = cpu_moe,
     .gather_rows = cpu_gather_rows, .argmax = cpu_argmax, .training = &training_table,

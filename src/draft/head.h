@@ -41,6 +41,8 @@ struct head {
 enum eaglet_status head_open(struct head **head, const char *directory, const struct model *target, struct eaglet_error *err) MUST_USE;
 void head_close(struct head *head);
 
+int32_t head_kv_entry_floats(const struct head *head); /* floats of one token's entry in the head's KV cache */
+
 /* Head arithmetic on rows; owns its activations for rows_max rows. */
 struct head_forward;
 enum eaglet_status head_forward_create(struct head_forward **forward, const struct head *head, int32_t rows_max, int32_t pages_max,

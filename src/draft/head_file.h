@@ -12,6 +12,8 @@
  * eaglet_states; default states when absent. */
 enum eaglet_status head_config_read(struct head_config *config, const json_t *json, const struct features *target, const char *what,
                                     struct eaglet_error *err) MUST_USE;
+/* Warns about what was resolved by rule: a rope_theta that contradicts itself or is not given (A18). */
+void head_config_remark(const struct head_config *config, const json_t *json, const char *what);
 json_t *head_config_write(const struct head_config *config, const struct model *target);
 
 /* The trained parameters of a head, F32, in one block; order and names are fixed (also the trainer's optimizer layout). */

@@ -8,20 +8,27 @@
 #include "base/json.h"
 #include "base/file.h"
 
+#define CONVERSATION_SOURCE_MAX 64
+
 struct conversation {
+  bool strip;            /* in: strip white space around contents, as data sets need; templates of a request get contents as they are */
   json_t *messages;      /* normalised array; owned */
-  char source[64];       /* the row's "source", else the file's stem */
-  uint64_t line;         /* in its file */
+  json_t *tools;         /* the row's tool list (an array, or its JSON in a string), or NULL; owned */
+  char source[CONVERSATION_SOURCE_MAX]; /* the row's "source", else the file's stem; "" from conversation_normalise without one */
+  uint64_t line;         /* in its file, from 1 */
   const char *path;      /* borrowed from the reader */
 };
-/* Normalises one row object (or a bare messages array). EAGLET_E_INPUT with "message 3: ..." when malformed. Content null renders as
- * nothing ("" with tool_calls kept); leading/trailing whitespace of contents is stripped when strip is set. */
+/* Normalises one row object (or a bare messages array). EAGLET_E_INPUT with "message 3: ..." when malformed; the conversation is then
+ * empty. Messages count from 0. Content null renders as nothing ("" with tool_calls kept); other fields of a message are kept for the
+ * template. A row's own "system" text becomes the first message. */
 enum eaglet_status conversation_normalise(struct conversation *conversation, const json_t *row, struct eaglet_error *err) MUST_USE;
+/* Releases what it owns and empties it; strip stays. */
 void conversation_clear(struct conversation *conversation);
 
 struct dataset_reader;
 enum eaglet_status dataset_open(struct dataset_reader **reader, const char *const *paths, size_t n_paths, struct eaglet_error *err) MUST_USE;
-/* *more false at the end. A malformed line fails with file:line. */
+/* Fills *conversation (stripped; what it held before is released). *more false at the end. Blank lines are no rows. A malformed line fails
+ * with file:line; a file without rows fails by name. */
 enum eaglet_status dataset_next(struct dataset_reader *reader, struct conversation *conversation, bool *more, struct eaglet_error *err) MUST_USE;
 void dataset_close(struct dataset_reader *reader);
 

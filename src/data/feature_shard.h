@@ -11,6 +11,7 @@
 #include "data/token_shard.h"
 
 #define FEATURE_ROWS 64 /* training rows of one shard */
+#define FEATURE_CONVENTION "residual stream after k layers, before the final norm"
 
 struct feature_layout {
   int32_t n_states, states[16]; /* the head's input states */
@@ -23,11 +24,15 @@ struct feature_shard {
   const struct token_row *rows; size_t n_rows;
   const float *const *states;   /* per row [n, (n_states + 1) * H]: the taps with the last state at the end */
 };
+char *feature_shard_path(const char *directory, size_t index); /* heap */
 enum eaglet_status feature_shard_write(const char *directory, size_t index, const struct feature_shard *shard, struct eaglet_error *err) MUST_USE;
 bool feature_shard_done(const char *directory, size_t index, const struct token_row *rows, size_t n_rows); /* present, whole, same rows */
+/* facts: fields to merge; must hold "token_hash" (of the token store, as text). Written before the first shard: it says what the shards
+ * are, not that all are there. */
 enum eaglet_status feature_manifest_write(const char *directory, const struct feature_layout *layout, const json_t *facts, struct eaglet_error *err) MUST_USE;
 
 struct feature_store; /* random access by training-row index */
+/* Refuses features of other tokens, a missing shard, a shard that is not of these rows. */
 enum eaglet_status feature_store_open(struct feature_store **store, const char *directory, const struct token_store *tokens, struct eaglet_error *err) MUST_USE;
 const struct feature_layout *feature_store_layout(const struct feature_store *store);
 /* Converts row `row` to F32 into states [n, (n_states+1)*H]. */

@@ -10,6 +10,9 @@
 
 #include "checkpoint/safetensors.h"
 
+#define SOURCES_MAX EAGLET_SOURCES_MAX
+#define HASH_TEXT_BYTES 17 /* a 64-bit hash as the manifests write it: 16 hex digits and NUL */
+
 struct token_row {
   const int32_t *tokens; /* [n] valid while the store is open */
   const uint8_t *mask;   /* [n] 1: trained reply token, end-of-turn included */
@@ -18,7 +21,11 @@ struct token_row {
   uint64_t hash;         /* of tokens and mask */
 };
 
-/* Writer: rows are buffered into shards of about 16 MiB. */
+uint64_t token_row_hash(const int32_t *tokens, const uint8_t *mask, int32_t n);
+void hash_text(char text[HASH_TEXT_BYTES], uint64_t hash);
+
+/* Writer: rows are buffered into shards of about 16 MiB. Until the commit shards carry the ending .new, so that a failure leaves a finished
+ * directory as it was; the commit renames them, drops the older ones and writes the manifest last. Row hashes are computed here. */
 struct token_writer;
 struct token_writer_params {
   const char *directory;
@@ -40,6 +47,7 @@ struct token_store {
   uint64_t hash;              /* of the content: of all row hashes in order */
   char **sources; size_t n_sources;
 };
+/* Verifies checksums, shapes and every token id. A directory without manifest is refused as unfinished. */
 enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation, struct eaglet_error *err) MUST_USE;
 /* Trained-token counts [n_target] of the whole directory or of one source (-1: all). Caller frees. */
 enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts, struct eaglet_error *err) MUST_USE;

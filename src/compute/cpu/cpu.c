@@ -96,3 +96,22 @@ int cpu_team(const struct cpu_compute *c, double multiply_adds) {
   double worth = multiply_adds / MULTIPLY_ADDS_PER_THREAD;
   return worth < 2 ? 1 : worth > c->n_threads ? c->n_threads : (int)worth;
 }
+
+void cpu_for(struct cpu_compute *c, double work, int64_t n, cpu_body *body, const void *args) {
+  int team = cpu_team(c, work * (double)n);
+  if (team == 1) {
+    body(c, args, 0, n);
+    return;
+  }
+#pragma omp parallel num_threads(team)
+  {
+    int64_t thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
+    body(c, args, n * thread / n_threads, n * (thread + 1) / n_threads);
+  }
+}
+
+void cpu_share(int32_t range[2], int32_t n_out, int thread, int team) {
+  int32_t share = ((n_out + team - 1) / team + KERNEL_OUTPUTS - 1) / KERNEL_OUTPUTS * KERNEL_OUTPUTS;
+  range[0] = thread * share < n_out ? thread * share : n_out;
+  range[1] = range[0] + share < n_out ? range[0] + share : n_out;
+}

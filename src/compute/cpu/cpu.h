@@ -28,6 +28,14 @@ int cpu_team(const struct cpu_compute *c, double multiply_adds);
 
 int cpu_thread(void); /* index of the calling thread in its team */
 
+/* Calls body over [0, n) in contiguous parts, one per thread worth starting; with one thread no parallel region is opened at all, which
+ * is what keeps a decode step's many tiny ops tiny. work: multiply-adds of one of the n. */
+typedef void cpu_body(struct cpu_compute *c, const void *args, int64_t begin, int64_t end);
+void cpu_for(struct cpu_compute *c, double work, int64_t n, cpu_body *body, const void *args);
+
+/* One thread's range of n_out outputs, in multiples of the kernels' block. */
+void cpu_share(int32_t range[2], int32_t n_out, int thread, int team);
+
 /* W times row pointers; the shared heart of matmul, matmul_heads and moe. */
 struct cpu_rows {
   const struct weight *w;

@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#define ALWAYS_INLINE __attribute__((always_inline))
+
 #if defined(KERNELS_AVX512)
 #define KERNEL_ROWS 6
 #define KERNELS_TABLE kernels_avx512
@@ -27,124 +29,145 @@
 
 struct weight_row {
   const uint8_t *data;
-  const uint8_t *scale;
+  const float *scale; /* INT4: F32, one per group */
 };
 
-static inline float read_scale(const uint8_t *scale, enum dtype dtype, int32_t index) {
-  if (dtype == DTYPE_BF16) {
-    uint16_t u;
-    memcpy(&u, scale + 2 * (size_t)index, sizeof u);
-    return dtype_bf16_to_f32(u);
-  }
+static float read_scale(const struct weight *w, const uint8_t *scale, int32_t index) {
   float f;
-  if (dtype == DTYPE_F32) memcpy(&f, scale + 4 * (size_t)index, sizeof f);
-  else {
-    uint16_t u;
-    memcpy(&u, scale + 2 * (size_t)index, sizeof u);
-    f = dtype_f16_to_f32(u);
-  }
+  dtype_to_f32(&f, scale + (size_t)index * (w->scale_dtype == DTYPE_F32 ? 4 : 2), w->scale_dtype, 1);
   return f;
 }
 
-static inline __attribute__((always_inline)) v16 read16(const struct weight *w, enum weight_format format, struct weight_row row, int32_t k) {
+static inline ALWAYS_INLINE v16 read16(enum weight_format format, const uint8_t *row, v16 scale, int32_t k) {
   switch (format) {
-  case WEIGHT_F32: return v_load((const float *)(const void *)(row.data + 4 * (size_t)k));
-  case WEIGHT_BF16: return v_bf16(row.data + 2 * (size_t)k);
-  case WEIGHT_F16: return v_f16(row.data + 2 * (size_t)k);
-  default: return v_int4(row.data + (size_t)k / 2, v_set(read_scale(row.scale, w->scale_dtype, k / w->group)));
+  case WEIGHT_F32: return v_load((const float *)(const void *)(row + 4 * (size_t)k));
+  case WEIGHT_BF16: return v_bf16(row + 2 * (size_t)k);
+  case WEIGHT_F16: return v_f16(row + 2 * (size_t)k);
+  default: return v_int4(row + (size_t)k / 2, scale);
   }
 }
 
-static struct weight_row row_of(const struct weight *w, int32_t o) {
-  const struct weight one = weight_rows(w, o, 1);
-  return (struct weight_row){.data = one.data, .scale = one.scale};
-}
-
-/* ---- dot products: n_o weight rows times n_r activation rows; n_in a multiple of 16 up to `n_whole`, the rest in `rest` ---- */
-
-static inline __attribute__((always_inline)) void dot_block(const struct weight *w, enum weight_format format, const struct weight_row *rows,
-                                                            const float *const *x, v16 acc[KERNEL_OUTPUTS][KERNEL_ROWS], int n_o, int n_r) {
-  for (int o = 0; o < n_o; o++) {
-    for (int r = 0; r < n_r; r++) acc[o][r] = v_zero();
-  }
-  for (int32_t k = 0; k + 16 <= w->n_in; k += 16) {
-    v16 wk[KERNEL_OUTPUTS];
-    for (int o = 0; o < n_o; o++) wk[o] = read16(w, format, rows[o], k);
-    for (int r = 0; r < n_r; r++) {
-      v16 xk = v_load(x[r] + k);
-      for (int o = 0; o < n_o; o++) acc[o][r] = v_fma(wk[o], xk, acc[o][r]);
-    }
-  }
-}
-
-/* Inputs past the last multiple of sixteen, as one more step with zero lanes. */
-static void dot_rest(const struct weight *w, const float *const *x, v16 acc[KERNEL_OUTPUTS][KERNEL_ROWS], int32_t o_first, const int n[2]) {
-  int32_t k = w->n_in & ~15, n_rest = w->n_in - k;
-  for (int o = 0; o < n[0]; o++) {
-    float values[16] = {0};
-    const struct weight_row row = row_of(w, o_first + o);
-    for (int i = 0; i < n_rest; i++) {
-      int32_t at = k + i;
-      if (w->format == WEIGHT_INT4) values[i] = (float)(((row.data[at / 2] >> (4 * (at & 1))) & 15) - 8) * read_scale(row.scale, w->scale_dtype, at / w->group);
-      else if (w->format == WEIGHT_F32) memcpy(&values[i], row.data + 4 * (size_t)at, 4);
-      else values[i] = read_scale(row.data, w->format == WEIGHT_BF16 ? DTYPE_BF16 : DTYPE_F16, at);
-    }
-    for (int r = 0; r < n[1]; r++) acc[o][r] = v_fma(v_load(values), v_load_part(x[r] + k, n_rest, 0.0f), acc[o][r]);
-  }
-}
-
-static inline __attribute__((always_inline)) void dot_formats(const struct weight *w, const struct weight_row *rows, const float *const *x,
-                                                              v16 acc[KERNEL_OUTPUTS][KERNEL_ROWS], int n_o, int n_r) {
-  switch (w->format) {
-  case WEIGHT_F32: dot_block(w, WEIGHT_F32, rows, x, acc, n_o, n_r); break;
-  case WEIGHT_BF16: dot_block(w, WEIGHT_BF16, rows, x, acc, n_o, n_r); break;
-  case WEIGHT_F16: dot_block(w, WEIGHT_F16, rows, x, acc, n_o, n_r); break;
-  default: dot_block(w, WEIGHT_INT4, rows, x, acc, n_o, n_r); break;
-  }
-}
-
-static void dot_some(const struct weight *w, int32_t o_first, const float *const *x, float *const *out, int32_t o_out, const int n[2]) {
-  v16 acc[KERNEL_OUTPUTS][KERNEL_ROWS];
-  struct weight_row rows[KERNEL_OUTPUTS];
-  for (int o = 0; o < n[0]; o++) rows[o] = row_of(w, o_first + o);
-  if (n[0] == KERNEL_OUTPUTS) { /* the constants make the loops unroll into registers */
-    switch (n[1]) {
-    case 1: dot_formats(w, rows, x, acc, KERNEL_OUTPUTS, 1); break;
-#if KERNEL_ROWS == 6
-    case 2: dot_formats(w, rows, x, acc, KERNEL_OUTPUTS, 2); break;
-    case 3: dot_formats(w, rows, x, acc, KERNEL_OUTPUTS, 3); break;
-    case 4: dot_formats(w, rows, x, acc, KERNEL_OUTPUTS, 4); break;
-    case 5: dot_formats(w, rows, x, acc, KERNEL_OUTPUTS, 5); break;
-    default: dot_formats(w, rows, x, acc, KERNEL_OUTPUTS, 6); break;
-#endif
-    }
-  } else dot_formats(w, rows, x, acc, n[0], n[1]);
-  if (w->n_in & 15) dot_rest(w, x, acc, o_first, n);
-  for (int o = 0; o < n[0]; o++) {
-    for (int r = 0; r < n[1]; r++) out[r][o_out + o] = v_sum(acc[o][r]);
-  }
+/* The vector readers take sixteen inputs of one scale. */
+static bool reads16(const struct weight *w) {
+  return w->n_in % 16 == 0 && (w->format != WEIGHT_INT4 || w->group % 16 == 0);
 }
 
 /* Row o as F32: sixteen at a time where the format's reader can, the exact slow way elsewhere; both give q * scale rounded once. */
 static void unpack_row(const struct weight *w, int32_t o, float *out) {
-  if (w->n_in % 16 != 0 || (w->format == WEIGHT_INT4 && w->group % 16 != 0)) {
+  if (!reads16(w)) {
     weight_row_to_f32(w, o, out);
     return;
   }
-  const struct weight_row row = row_of(w, o);
-  for (int32_t k = 0; k < w->n_in; k += 16) v_store(out + k, read16(w, w->format, row, k));
+  const struct weight row = weight_rows(w, o, 1);
+  int32_t group = w->format == WEIGHT_INT4 ? w->group : w->n_in;
+  for (int32_t g = 0; g * group < w->n_in; g++) {
+    v16 scale = w->format == WEIGHT_INT4 ? v_int4_scale(read_scale(w, row.scale, g)) : v_zero();
+    for (int32_t k = g * group; k < (g + 1) * group; k += 16) v_store(out + k, read16(w->format, row.data, scale, k));
+  }
 }
 
-static void rows_dot(const struct weight *w, int32_t begin, int32_t end, const float *const *x, float *const *out, int32_t n, float *tile) {
-  /* With many rows the weights are turned to F32 once per block; INT4 groups that split sixteen inputs always are. */
-  bool unpack = w->format != WEIGHT_F32 && (n > 2 * KERNEL_ROWS || (w->format == WEIGHT_INT4 && w->group % 16 != 0));
-  for (int32_t o = begin; o < end; o += KERNEL_OUTPUTS) {
-    int32_t n_o = end - o < KERNEL_OUTPUTS ? end - o : KERNEL_OUTPUTS;
-    struct weight flat = {.format = WEIGHT_F32, .n_out = n_o, .n_in = w->n_in, .data = tile};
-    for (int32_t i = 0; unpack && i < n_o; i++) unpack_row(w, o + i, tile + (size_t)i * (size_t)w->n_in);
-    for (int32_t r = 0; r < n; r += KERNEL_ROWS) {
-      const int counts[2] = {(int)n_o, (int)(n - r < KERNEL_ROWS ? n - r : KERNEL_ROWS)};
-      dot_some(unpack ? &flat : w, unpack ? 0 : o, x + r, out + r, o, counts);
+/* ---- dot products: KERNEL_OUTPUTS weight rows times up to KERNEL_ROWS activation rows ---- */
+
+struct dot_block {
+  enum weight_format format;
+  int32_t n_in, group;                     /* group: n_in for formats without scales */
+  struct weight_row rows[KERNEL_OUTPUTS];  /* past n_outputs the last one again: computed and dropped */
+  int32_t n_outputs;
+  const float *const *x;
+  float *const *out;
+  int32_t out_first;
+  float rest[KERNEL_OUTPUTS][16];          /* weights past the last multiple of sixteen inputs, then zeros */
+};
+
+static inline ALWAYS_INLINE void dot_rows(const struct dot_block *b, enum weight_format format, int n_rows) {
+  v16 acc[KERNEL_ROWS][KERNEL_OUTPUTS];
+  for (int r = 0; r < n_rows; r++) {
+    for (int o = 0; o < KERNEL_OUTPUTS; o++) acc[r][o] = v_zero();
+  }
+  int32_t n_whole = b->n_in & ~15, step = format == WEIGHT_INT4 ? b->group : n_whole;
+  for (int32_t first = 0, g = 0; first < n_whole; first += step, g++) {
+    v16 scale[KERNEL_OUTPUTS];
+    for (int o = 0; o < KERNEL_OUTPUTS; o++) scale[o] = format == WEIGHT_INT4 ? v_int4_scale(b->rows[o].scale[g]) : v_zero();
+    for (int32_t k = first; k < first + step; k += 16) {
+      v16 w[KERNEL_OUTPUTS];
+      for (int o = 0; o < KERNEL_OUTPUTS; o++) w[o] = read16(format, b->rows[o].data, scale[o], k);
+      for (int r = 0; r < n_rows; r++) {
+        v16 x = v_load(b->x[r] + k);
+        for (int o = 0; o < KERNEL_OUTPUTS; o++) acc[r][o] = v_fma(w[o], x, acc[r][o]);
+      }
+    }
+  }
+  for (int r = 0; r < n_rows; r++) {
+    if (n_whole < b->n_in) {
+      v16 x = v_load_part(b->x[r] + n_whole, b->n_in - n_whole, 0.0f);
+      for (int o = 0; o < KERNEL_OUTPUTS; o++) acc[r][o] = v_fma(v_load(b->rest[o]), x, acc[r][o]);
+    }
+    float sums[KERNEL_OUTPUTS];
+    v_sum4(sums, acc[r]);
+    if (b->n_outputs == KERNEL_OUTPUTS) memcpy(b->out[r] + b->out_first, sums, sizeof sums);
+    else memcpy(b->out[r] + b->out_first, sums, sizeof(float) * (size_t)b->n_outputs);
+  }
+}
+
+/* The constants make the loops above unroll into registers. */
+static inline ALWAYS_INLINE void dot_format(const struct dot_block *b, enum weight_format format, int n_rows) {
+  switch (n_rows) {
+  case 1: dot_rows(b, format, 1); break;
+#if KERNEL_ROWS == 6
+  case 2: dot_rows(b, format, 2); break;
+  case 3: dot_rows(b, format, 3); break;
+  case 4: dot_rows(b, format, 4); break;
+  case 5: dot_rows(b, format, 5); break;
+  default: dot_rows(b, format, 6); break;
+#endif
+  }
+}
+
+static void dot_some(const struct dot_block *b, int n_rows) {
+  switch (b->format) {
+  case WEIGHT_F32: dot_format(b, WEIGHT_F32, n_rows); break;
+  case WEIGHT_BF16: dot_format(b, WEIGHT_BF16, n_rows); break;
+  case WEIGHT_F16: dot_format(b, WEIGHT_F16, n_rows); break;
+  default: dot_format(b, WEIGHT_INT4, n_rows); break;
+  }
+}
+
+/* Points the block at weight rows [o, o + n_outputs), as stored or unpacked into the tile. */
+static void dot_aim(struct dot_block *b, const struct rows_dot_params *p, int32_t o, bool unpack) {
+  const struct weight *w = p->w;
+  int32_t n_groups = w->format == WEIGHT_INT4 ? w->n_in / w->group : 0;
+  b->n_outputs = p->end - o < KERNEL_OUTPUTS ? p->end - o : KERNEL_OUTPUTS;
+  b->out_first = o;
+  for (int32_t i = 0; i < KERNEL_OUTPUTS; i++) {
+    if (i >= b->n_outputs) {
+      b->rows[i] = b->rows[b->n_outputs - 1];
+      continue;
+    }
+    const struct weight row = weight_rows(w, o + i, 1);
+    float *tile = p->tile + (size_t)i * (size_t)w->n_in;
+    if (unpack) {
+      unpack_row(w, o + i, tile);
+      b->rows[i] = (struct weight_row){.data = (const uint8_t *)tile};
+    } else {
+      b->rows[i] = (struct weight_row){.data = row.data, .scale = tile};
+      if (n_groups > 0) dtype_to_f32(tile, row.scale, w->scale_dtype, (size_t)n_groups);
+    }
+    int32_t whole = w->n_in & ~15;
+    if (whole < w->n_in) memcpy(b->rest[i], tile + whole, sizeof(float) * (size_t)(w->n_in - whole));
+  }
+}
+
+static void rows_dot(const struct rows_dot_params *p) {
+  const struct weight *w = p->w;
+  /* With many rows the weights are turned to F32 once per block; what the vector readers cannot take always is. */
+  bool unpack = !reads16(w) || (w->format != WEIGHT_F32 && p->n > 2 * KERNEL_ROWS);
+  struct dot_block b = {.format = unpack ? WEIGHT_F32 : w->format, .n_in = w->n_in, .group = w->format == WEIGHT_INT4 ? w->group : w->n_in};
+  for (int32_t o = p->begin; o < p->end; o += KERNEL_OUTPUTS) {
+    dot_aim(&b, p, o, unpack);
+    for (int32_t r = 0; r < p->n; r += KERNEL_ROWS) {
+      b.x = p->x + r;
+      b.out = p->out + r;
+      dot_some(&b, p->n - r < KERNEL_ROWS ? p->n - r : KERNEL_ROWS);
     }
   }
 }
@@ -161,11 +184,32 @@ static void add_row(float *out, const float *row, float x, int32_t n) {
   }
 }
 
+/* add_row for n_rows rows; four share a pass over out, bit for bit what one at a time gives. */
+static void add_rows(float *out, const float *const *rows, const float *x, int32_t n_rows, int32_t n) {
+  int32_t i = 0;
+  for (; i + 4 <= n_rows; i += 4) {
+    const float *const *row = rows + i;
+    v16 x0 = v_set(x[i]), x1 = v_set(x[i + 1]), x2 = v_set(x[i + 2]), x3 = v_set(x[i + 3]);
+    int32_t whole = n & ~15;
+    for (int32_t j = 0; j < whole; j += 16) {
+      v16 sum = v_fma(x1, v_load(row[1] + j), v_fma(x0, v_load(row[0] + j), v_load(out + j)));
+      v_store(out + j, v_fma(x3, v_load(row[3] + j), v_fma(x2, v_load(row[2] + j), sum)));
+    }
+    for (int32_t k = 0; k < 4 && whole < n; k++) add_row(out + whole, row[k] + whole, x[i + k], n - whole);
+  }
+  for (; i < n_rows; i++) add_row(out, rows[i], x[i], n);
+}
+
 static void transposed(float *const *out, const float *const *x, const struct weight *w, int32_t n, float *tile) {
+  const float *rows[KERNEL_OUTPUTS];
   for (int32_t r = 0; r < n; r++) memset(out[r], 0, sizeof(float) * (size_t)w->n_in);
-  for (int32_t i = 0; i < w->n_out; i++) {
-    unpack_row(w, i, tile);
-    for (int32_t r = 0; r < n; r++) add_row(out[r], tile, x[r][i], w->n_in);
+  for (int32_t i = 0; i < w->n_out; i += KERNEL_OUTPUTS) {
+    int32_t n_rows = w->n_out - i < KERNEL_OUTPUTS ? w->n_out - i : KERNEL_OUTPUTS;
+    for (int32_t k = 0; k < n_rows; k++) {
+      unpack_row(w, i + k, tile + (size_t)k * (size_t)w->n_in);
+      rows[k] = tile + (size_t)k * (size_t)w->n_in;
+    }
+    for (int32_t r = 0; r < n; r++) add_rows(out[r], rows, x[r] + i, n_rows, w->n_in);
   }
 }
 
@@ -177,54 +221,83 @@ static float dot(const float *a, const float *b, int32_t n) {
   return v_sum(sum);
 }
 
+/* dot with four vectors at once, bit for bit the same. */
+static void dot4(float *out, const float *a, const float *const *b, int32_t n) {
+  v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+  int32_t k = 0;
+  for (; k + 16 <= n; k += 16) {
+    v16 x = v_load(a + k);
+    for (int i = 0; i < 4; i++) sum[i] = v_fma(x, v_load(b[i] + k), sum[i]);
+  }
+  for (int i = 0; i < 4 && k < n; i++) {
+    sum[i] = v_fma(v_load_part(a + k, n - k, 0.0f), v_load_part(b[i] + k, n - k, 0.0f), sum[i]);
+  }
+  v_sum4(out, sum);
+}
+
 /* ---- attention: keys in blocks of KEYS with a running maximum; the blocks are those of the row's own key list ---- */
 
-#define KEYS 64
+#define KEYS 64 /* a multiple of sixteen */
 
 struct running {
   float max, sum;
   float value[KERNEL_VALUE_DIM_MAX];
 };
 
-static const float *entry_of(const struct attention_params *p, int32_t row, int32_t slot) {
-  int32_t page = p->page_table[p->table_begin[row] + slot / p->page_tokens];
-  return p->pool + ((int64_t)page * p->page_tokens + slot % p->page_tokens) * p->entry_floats;
+/* n keys and values of one head; past n the last key again up to a multiple of four, computed and dropped. */
+struct key_block {
+  const float *key[KEYS], *value[KEYS];
+  int32_t n;
+};
+
+static void gather_keys(struct key_block *block, const struct attention_params *p, const int32_t at[2], const int32_t row_head[2]) {
+  int32_t row = row_head[0], kv_head = row_head[1] / (p->n_heads / p->n_kv_heads), n_prefix = p->n_prefix[row];
+  int32_t extra = p->extra_begin ? p->extra_begin[row] : 0;
+  block->n = at[1] - at[0];
+  for (int32_t i = 0; i < block->n; i++) {
+    int32_t slot = at[0] + i < n_prefix ? at[0] + i : p->extra_slots[extra + at[0] + i - n_prefix];
+    int32_t page = p->page_table[p->table_begin[row] + slot / p->page_tokens];
+    const float *entry = p->pool + ((int64_t)page * p->page_tokens + slot % p->page_tokens) * p->entry_floats;
+    block->key[i] = entry + kv_head * p->key_head;
+    block->value[i] = entry + p->value_offset + kv_head * p->value_head;
+  }
+  for (int32_t i = block->n; i % 4 != 0; i++) block->key[i] = block->key[block->n - 1];
 }
 
-static void attend_block(struct running *state, const struct attention_params *p, const float *q, const float *const *entries, const int32_t n_keys[2]) {
-  int32_t kv_head = n_keys[1] / (p->n_heads / p->n_kv_heads);
+static void attend_block(struct running *state, const struct attention_params *p, const float *q, const struct key_block *block) {
   float scores[KEYS];
-  for (int i = 0; i < KEYS; i++) scores[i] = -INFINITY;
-  for (int i = 0; i < n_keys[0]; i++) scores[i] = p->scale * dot(q, entries[i] + kv_head * p->key_head, p->key_dim);
+  for (int32_t i = 0; i < block->n; i += 4) dot4(scores + i, q, block->key + i, p->key_dim);
   float max = state->max;
-  for (int i = 0; i < n_keys[0]; i++) max = scores[i] > max ? scores[i] : max;
-  float shrink = state->sum > 0 ? expf(state->max - max) : 0.0f;
-  for (int32_t k = 0; k < p->value_dim; k++) state->value[k] *= shrink;
-  state->sum *= shrink;
-  state->max = max;
-  for (int i = 0; i < KEYS; i += 16) v_store(scores + i, v_exp(v_sub(v_load(scores + i), v_set(max))));
-  for (int i = 0; i < n_keys[0]; i++) {
-    state->sum += scores[i];
-    add_row(state->value, entries[i] + p->value_offset + kv_head * p->value_head, scores[i], p->value_dim);
+  for (int32_t i = 0; i < block->n; i++) {
+    scores[i] *= p->scale;
+    max = scores[i] > max ? scores[i] : max;
   }
+  if (state->sum > 0 && max > state->max) {
+    float shrink = expf(state->max - max);
+    for (int32_t k = 0; k < p->value_dim; k++) state->value[k] *= shrink;
+    state->sum *= shrink;
+  }
+  state->max = max;
+  v16 sum = v_zero();
+  for (int32_t i = 0; i < block->n; i += 16) {
+    v_store(scores + i, v_exp(v_sub(block->n - i < 16 ? v_load_part(scores + i, block->n - i, 0.0f) : v_load(scores + i), v_set(max))));
+    for (int32_t k = block->n; k < i + 16; k++) scores[k] = 0;
+    sum = v_add(sum, v_load(scores + i));
+  }
+  state->sum += v_sum(sum);
+  add_rows(state->value, block->value, scores, block->n, p->value_dim);
 }
 
 static void attend(const struct attention_params *p, int32_t row, int32_t head) {
   struct running state = {.max = -INFINITY, .sum = 0};
   memset(state.value, 0, sizeof(float) * (size_t)p->value_dim);
   const float *q = p->q + ((int64_t)row * p->n_heads + head) * p->key_dim;
-  int32_t n_prefix = p->n_prefix[row];
-  int32_t first = p->window > 0 && n_prefix > p->window ? n_prefix - p->window : 0;
-  int32_t extra = p->extra_begin ? p->extra_begin[row] : 0, n_extra = p->extra_begin ? p->extra_begin[row + 1] - extra : 0;
-  int32_t n = n_prefix - first + n_extra;
-  for (int32_t k = 0; k < n; k += KEYS) {
-    const float *entries[KEYS];
-    const int32_t n_keys[2] = {n - k < KEYS ? n - k : KEYS, head};
-    for (int32_t i = 0; i < n_keys[0]; i++) {
-      int32_t at = first + k + i;
-      entries[i] = entry_of(p, row, at < n_prefix ? at : p->extra_slots[extra + at - n_prefix]);
-    }
-    attend_block(&state, p, q, entries, n_keys);
+  int32_t n_prefix = p->n_prefix[row], n_extra = p->extra_begin ? p->extra_begin[row + 1] - p->extra_begin[row] : 0;
+  int32_t first = p->window > 0 && n_prefix > p->window ? n_prefix - p->window : 0, n = n_prefix + n_extra;
+  for (int32_t k = first; k < n; k += KEYS) {
+    struct key_block block;
+    gather_keys(&block, p, (const int32_t[]){k, n - k < KEYS ? n : k + KEYS}, (const int32_t[]){row, head});
+    attend_block(&state, p, q, &block);
   }
   float *out = p->out + ((int64_t)row * p->n_heads + head) * p->value_dim;
   float share = state.sum > 0 ? 1.0f / state.sum : 0.0f;
@@ -275,5 +348,18 @@ static float softmax(float *x, int32_t n) {
   return v_max_all(max) + logf(total);
 }
 
+/* NaN never wins; ties go to the lowest index. */
+static int32_t argmax(const float *x, int32_t n) {
+  v16 most = v_set(-INFINITY);
+  int32_t k = 0;
+  for (; k + 16 <= n; k += 16) most = v_max(v_load(x + k), most);
+  if (k < n) most = v_max(v_load_part(x + k, n - k, -INFINITY), most);
+  float max = v_max_all(most);
+  for (k = 0; k < n; k++) {
+    if (x[k] == max) return k;
+  }
+  return 0;
+}
+
 const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME, .rows_dot = rows_dot, .transposed = transposed, .attend = attend, .rms_norm = rms_norm, .silu_mul = silu_mul, .softmax = softmax,
-                                      .dot = dot, .add_row = add_row};
+                                      .argmax = argmax, .dot = dot, .add_row = add_row};

@@ -5,25 +5,30 @@
 
 #define PANEL 48 /* activation rows that pass over the weights together; they stay in the near cache */
 
+/* Outputs [range[0], range[1]) of all rows on one thread. */
+static void part_dot(struct cpu_compute *c, const struct cpu_rows *p, const int32_t range[2], int thread) {
+  struct rows_dot_params part = {.w = p->w, .begin = range[0], .end = range[1], .tile = cpu_tile(c, thread)};
+  for (int32_t r = 0; r < p->n && range[0] < range[1]; r += PANEL) {
+    part.x = p->x + r;
+    part.out = p->out + r;
+    part.n = p->n - r < PANEL ? p->n - r : PANEL;
+    c->kernels->rows_dot(&part);
+  }
+}
+
 void cpu_rows_dot(struct cpu_compute *c, const struct cpu_rows *p) {
   const struct weight *w = p->w;
   ASSERT(w->n_in <= KERNEL_IN_MAX);
   int team = cpu_team(c, (double)w->n_out * w->n_in * p->n);
   if (team == 1) {
-    for (int32_t r = 0; r < p->n; r += PANEL) {
-      c->kernels->rows_dot(w, 0, w->n_out, p->x + r, p->out + r, p->n - r < PANEL ? p->n - r : PANEL, cpu_tile(c, 0));
-    }
+    part_dot(c, p, (const int32_t[]){0, w->n_out}, 0);
     return;
   }
 #pragma omp parallel num_threads(team)
   {
-    int32_t thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
-    int32_t share = (w->n_out + n_threads - 1) / n_threads;
-    share = (share + KERNEL_OUTPUTS - 1) / KERNEL_OUTPUTS * KERNEL_OUTPUTS;
-    int32_t begin = thread * share < w->n_out ? thread * share : w->n_out, end = begin + share < w->n_out ? begin + share : w->n_out;
-    for (int32_t r = 0; r < p->n && begin < end; r += PANEL) {
-      c->kernels->rows_dot(w, begin, end, p->x + r, p->out + r, p->n - r < PANEL ? p->n - r : PANEL, cpu_tile(c, thread));
-    }
+    int32_t range[2];
+    cpu_share(range, w->n_out, omp_get_thread_num(), omp_get_num_threads());
+    part_dot(c, p, range, omp_get_thread_num());
   }
 }
 
@@ -58,7 +63,8 @@ static void head_rows(struct cpu_compute *c, const struct matmul_heads_params *p
       x_rows[i] = x + (r + i) * p->x_row;
       out_rows[i] = out + (r + i) * p->out_row;
     }
-    if (!p->transpose) c->kernels->rows_dot(&w, 0, w.n_out, x_rows, out_rows, some, cpu_tile(c, thread));
+    const struct rows_dot_params part = {.w = &w, .end = w.n_out, .x = x_rows, .out = out_rows, .n = some, .tile = cpu_tile(c, thread)};
+    if (!p->transpose) c->kernels->rows_dot(&part);
     else c->kernels->transposed(out_rows, x_rows, &w, some, cpu_tile(c, thread));
   }
 }

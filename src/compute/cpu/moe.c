@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define EXPERTS_MAX 1024
-#define SHARE_ROWS 4 /* outputs are split in multiples of the kernels' block */
 
 /* ---- router ---- */
 
@@ -72,11 +71,14 @@ static void route_row(const struct router_params *p, int32_t row) {
   for (int32_t k = 0; k < p->n_picked; k++) out[k] = (p->normalise ? out[k] / (sum + 1e-20f) : out[k]) * p->scale;
 }
 
+static void route_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  for (int64_t i = begin; i < end; i++) route_row(args, (int32_t)i);
+}
+
 void cpu_router(struct compute *compute, const struct router_params *p, int32_t n) {
   ASSERT(p->n_experts <= EXPERTS_MAX && p->n_picked <= p->n_experts && p->n_experts % (p->n_groups > 0 ? p->n_groups : 1) == 0);
-  int team = cpu_team(cpu_of(compute), (double)n * p->n_experts * (p->n_picked + 20));
-#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
-  for (int32_t i = 0; i < n; i++) route_row(p, i);
+  cpu_for(cpu_of(compute), (double)p->n_experts * (p->n_picked + 20), n, route_rows, p);
 }
 
 /* ---- experts ---- */
@@ -96,7 +98,7 @@ struct moe_plan {
 };
 
 static void plan_carve(struct moe_plan *plan, const struct moe_params *p, int32_t n) {
-  int64_t slots = (int64_t)n * p->n_picked, hidden = p->down[0].n_out, intermediate = p->gate[0].n_out;
+  int64_t slots = (int64_t)n * p->n_picked, intermediate = p->gate[0].n_out;
   uint8_t *at = (uint8_t *)p->scratch;
   plan->x = (const float **)(void *)at;
   plan->hidden = plan->x + slots;
@@ -106,7 +108,6 @@ static void plan_carve(struct moe_plan *plan, const struct moe_params *p, int32_
   plan->gate = (float *)(void *)(plan->down_rows + slots);
   plan->up = plan->gate + slots * intermediate;
   plan->down = plan->up + slots * intermediate;
-  (void)hidden;
 }
 
 static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_t n) {
@@ -129,22 +130,19 @@ static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_
   }
 }
 
-/* Outputs [begin, end) of one thread's share of n_out. */
-static void share_of(int32_t range[2], int32_t n_out, int thread, int team) {
-  int32_t share = ((n_out + team - 1) / team + SHARE_ROWS - 1) / SHARE_ROWS * SHARE_ROWS;
-  range[0] = thread * share < n_out ? thread * share : n_out;
-  range[1] = range[0] + share < n_out ? range[0] + share : n_out;
-}
-
+/* One thread's outputs of expert e's gate and up, then their product in place of the gate. */
 static void experts_up(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread, int team) {
   for (int32_t u = 0; u < plan->n_used; u++) {
     int32_t e = plan->used[u], at = plan->first[e], n = plan->first[e + 1] - at, range[2];
-    share_of(range, p->gate[e].n_out, thread, team);
-    if (range[0] >= range[1]) continue;
-    c->kernels->rows_dot(&p->gate[e], range[0], range[1], plan->x + at, plan->gate_rows + at, n, cpu_tile(c, thread));
-    c->kernels->rows_dot(&p->up[e], range[0], range[1], plan->x + at, plan->up_rows + at, n, cpu_tile(c, thread));
+    cpu_share(range, p->gate[e].n_out, thread, team);
+    struct rows_dot_params part = {.w = &p->gate[e], .begin = range[0], .end = range[1], .x = plan->x + at, .out = plan->gate_rows + at, .n = n, .tile = cpu_tile(c, thread)};
+    c->kernels->rows_dot(&part);
+    part.w = &p->up[e];
+    part.out = plan->up_rows + at;
+    c->kernels->rows_dot(&part);
     for (int32_t r = at; r < at + n; r++) {
-      c->kernels->silu_mul(plan->gate_rows[r] + range[0], plan->gate_rows[r] + range[0], plan->up_rows[r] + range[0], range[1] - range[0]);
+      float *gate = plan->gate_rows[r] + range[0];
+      c->kernels->silu_mul(gate, gate, plan->up_rows[r] + range[0], range[1] - range[0]);
     }
   }
 }
@@ -152,9 +150,10 @@ static void experts_up(struct cpu_compute *c, const struct moe_params *p, const 
 static void experts_down(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread, int team) {
   for (int32_t u = 0; u < plan->n_used; u++) {
     int32_t e = plan->used[u], at = plan->first[e], range[2];
-    share_of(range, p->down[e].n_out, thread, team);
-    if (range[0] >= range[1]) continue;
-    c->kernels->rows_dot(&p->down[e], range[0], range[1], plan->hidden + at, plan->down_rows + at, plan->first[e + 1] - at, cpu_tile(c, thread));
+    cpu_share(range, p->down[e].n_out, thread, team);
+    const struct rows_dot_params part = {.w = &p->down[e], .begin = range[0], .end = range[1], .x = plan->hidden + at, .out = plan->down_rows + at,
+                                         .n = plan->first[e + 1] - at, .tile = cpu_tile(c, thread)};
+    c->kernels->rows_dot(&part);
   }
 }
 
@@ -177,7 +176,13 @@ void cpu_moe(struct compute *compute, const struct moe_params *p, int32_t n) {
   plan_carve(&plan, p, n);
   plan_group(&plan, p, n);
   int team = cpu_team(c, 3.0 * n * p->n_picked * p->gate[0].n_in * p->gate[0].n_out);
-#pragma omp parallel num_threads(team) if (team > 1)
+  if (team == 1) {
+    experts_up(c, p, &plan, 0, 1);
+    experts_down(c, p, &plan, 0, 1);
+    for (int32_t i = 0; i < n; i++) combine_row(p, &plan, i);
+    return;
+  }
+#pragma omp parallel num_threads(team)
   {
     int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
     experts_up(c, p, &plan, thread, n_threads);

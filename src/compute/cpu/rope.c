@@ -11,12 +11,16 @@ static void rotate(const struct rope_params *p, float *out, const float *x, int3
   }
 }
 
-void cpu_rope(struct compute *compute, const struct rope_params *p, int32_t n) {
-  int team = cpu_team(cpu_of(compute), (double)n * p->n_heads * p->n_pairs * 6);
-#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
-  for (int32_t i = 0; i < n; i++) {
+static void rotate_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct rope_params *p = args;
+  for (int64_t i = begin; i < end; i++) {
     for (int32_t head = 0; head < p->n_heads; head++) {
       rotate(p, p->out + i * p->out_row + head * p->out_head, p->x + i * p->x_row + head * p->x_head, p->positions[i]);
     }
   }
+}
+
+void cpu_rope(struct compute *compute, const struct rope_params *p, int32_t n) {
+  cpu_for(cpu_of(compute), 6.0 * p->n_heads * p->n_pairs, n, rotate_rows, p);
 }

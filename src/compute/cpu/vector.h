@@ -26,11 +26,19 @@ static inline v16 v_bf16(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
 static inline v16 v_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+/* Sixteen products q * scale, one per nibble: reading is then a look-up, whose index is the low four bits of each lane. */
+static inline v16 v_int4_scale(float scale) {
+  return _mm512_mul_ps(_mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_ps(scale));
+}
 static inline v16 v_int4(const void *p, v16 scale) {
-  __m128i bytes = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
-  __m128i nibbles = _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
-  __m512i q = _mm512_sub_epi32(_mm512_cvtepu8_epi32(nibbles), _mm512_set1_epi32(8));
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(q), scale);
+  const __m512i word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  __m512i words = _mm512_permutexvar_epi32(word, _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)p)));
+  return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), scale);
+}
+static inline __m128 v_quarter(v16 a) { /* lanes l, l+4, l+8, l+12 */
+  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 #elif defined(KERNELS_AVX2)
 #include <immintrin.h>
@@ -59,12 +67,17 @@ static inline v16 v_bf16(const void *p) { return V2(bf16x8(p), bf16x8((const uin
 static inline v16 v_f16(const void *p) {
   return V2(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint8_t *)p + 16))));
 }
+static inline v16 v_int4_scale(float scale) { return v_set(scale); }
 static inline v16 v_int4(const void *p, v16 scale) {
   __m128i bytes = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
   __m128i nibbles = _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
   __m256i eight = _mm256_set1_epi32(8);
   __m256i low = _mm256_sub_epi32(_mm256_cvtepu8_epi32(nibbles), eight), high = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8)), eight);
   return v_mul(V2(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)), scale);
+}
+static inline __m128 v_quarter(v16 x) { /* lanes l, l+4, l+8, l+12 */
+  __m256 half = _mm256_add_ps(x.a, x.b);
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 #else
 #include "base/dtype.h"
@@ -97,21 +110,36 @@ static inline v16 v_f16(const void *p) {
   memcpy(u, p, sizeof u);
   V_EACH(dtype_f16_to_f32(u[i]));
 }
+static inline v16 v_int4_scale(float scale) { return v_set(scale); }
 static inline v16 v_int4(const void *p, v16 scale) {
   const uint8_t *bytes = p;
   V_EACH((float)(((bytes[i / 2] >> (4 * (i & 1))) & 15) - 8) * scale.v[i]);
 }
 #endif
 
-/* One fixed tree: halves are added until one number is left. */
+/* The sum of the lanes by one fixed tree: halves are added until one number is left. v_sum4 does four at once, bit for bit the same. */
+#if defined(KERNELS_AVX512) || defined(KERNELS_AVX2)
 static inline float v_sum(v16 a) {
-  float x[16];
-  v_store(x, a);
-  for (int half = 8; half > 0; half /= 2) {
-    for (int i = 0; i < half; i++) x[i] += x[i + half];
-  }
-  return x[0];
+  __m128 quarter = v_quarter(a);
+  quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_shuffle_ps(quarter, quarter, 1)));
 }
+static inline void v_sum4(float *out, const v16 a[4]) {
+  __m128 q0 = v_quarter(a[0]), q1 = v_quarter(a[1]), q2 = v_quarter(a[2]), q3 = v_quarter(a[3]);
+  _MM_TRANSPOSE4_PS(q0, q1, q2, q3);
+  _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(q0, q2), _mm_add_ps(q1, q3)));
+}
+#else
+static inline float v_sum(v16 a) {
+  for (int half = 8; half > 0; half /= 2) {
+    for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
+  }
+  return a.v[0];
+}
+static inline void v_sum4(float *out, const v16 a[4]) {
+  for (int i = 0; i < 4; i++) out[i] = v_sum(a[i]);
+}
+#endif
 static inline float v_max_all(v16 a) {
   float x[16];
   v_store(x, a);

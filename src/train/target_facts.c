@@ -1,0 +1,60 @@
+/* target_facts.c - see target_facts.h. Owns nothing between calls. */
+#include "train/target_facts.h"
+
+#include "model/arch.h"
+
+#include <string.h>
+
+#define SAMPLE_BYTES 4096u
+
+uint64_t target_hash(const struct checkpoint *checkpoint) {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < checkpoint->n_tensors; i++) {
+    const struct tensor_entry *t = checkpoint->tensors[i];
+    uint64_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES;
+    const int32_t kind[] = {(int32_t)t->dtype, t->rank};
+    hash = file_hash(t->name, strlen(t->name), hash);
+    hash = file_hash(kind, sizeof kind, hash);
+    hash = file_hash(t->shape, sizeof *t->shape * (size_t)t->rank, hash);
+    hash = file_hash(t->data, (size_t)n, hash);
+    hash = file_hash(t->data + (t->n_bytes - n), (size_t)n, hash);
+  }
+  return hash;
+}
+
+static void add_stop_id(struct target_facts *facts, const json_t *value) {
+  json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+  if (id < 0 || id >= facts->n_vocab) return;
+  for (int32_t i = 0; i < facts->n_stop_ids; i++) {
+    if (facts->stop_ids[i] == id) return;
+  }
+  if (facts->n_stop_ids < STOP_IDS_MAX) facts->stop_ids[facts->n_stop_ids++] = (int32_t)id;
+}
+
+static void read_stop_ids(struct target_facts *facts, const struct checkpoint *checkpoint, const struct arch *arch) {
+  const json_t *places[] = {checkpoint->generation_config, arch->config, arch->outer[0], arch->outer[1]};
+  for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+    const json_t *eos = json_object_get(places[p], "eos_token_id");
+    size_t i;
+    json_t *value;
+    add_stop_id(facts, eos);
+    json_array_foreach(eos, i, value) add_stop_id(facts, value);
+  }
+}
+
+enum eaglet_status target_facts_read(struct target_facts *facts, const char *directory, struct eaglet_error *err) {
+  struct checkpoint checkpoint = {0};
+  struct arch arch = {0};
+  *facts = (struct target_facts){0};
+  TRY(checkpoint_open(&checkpoint, directory, err));
+  enum eaglet_status status = arch_resolve(&arch, &checkpoint, err);
+  if (status == EAGLET_OK) {
+    facts->n_vocab = arch.features.n_vocab;
+    facts->positions_max = arch.features.positions_max;
+    read_stop_ids(facts, &checkpoint, &arch);
+    facts->hash = target_hash(&checkpoint);
+    arch_clear(&arch);
+  }
+  checkpoint_close(&checkpoint);
+  return status;
+}

@@ -1,31 +1,67 @@
 /* checkpoint.c - see checkpoint.h. Owns the configs, the mapped shards and the used marks; decides only which files are read. */
 #include "checkpoint/checkpoint.h"
 
+#include "base/buffer.h"
 #include "base/memory.h"
 #include "base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#define INDEX_NAME "model.safetensors.index.json"
+#define MISSING_NAMED_MAX 8 /* shards that one message lists */
 
 /* ---- names ---- */
 
-static enum eaglet_status resolve_in_hub(char **path, const char *model, const char *hub_cache, struct eaglet_error *err) {
-  const char *slash = strchr(model, '/'), *at = strchr(model, '@');
-  int n_name = at ? (int)(at - model) : (int)strlen(model);
-  const char *revision = at ? at + 1 : "main";
-  char *folder = memory_format("%s/models--%.*s--%.*s", hub_cache, (int)(slash - model), model, n_name - (int)(slash - model) - 1, slash + 1);
-  char *ref = memory_format("%s/refs/%s", folder, revision);
-  char *snapshot = memory_format("%s/snapshots/%s", folder, revision);
-  struct eaglet_text hash = {0};
-  if (!file_is_directory(snapshot) && file_exists(ref) && file_read(&hash, ref, 4096, NULL) == EAGLET_OK) {
+struct hub_name {
+  const char *organisation, *name, *revision; /* borrowed; the first two not terminated */
+  int n_organisation, n_name;
+};
+
+/* org/name[@rev]. False for what cannot be one, so that no part can lead out of its folder. */
+static bool hub_name_parse(struct hub_name *hub, const char *model) {
+  size_t n_model = strcspn(model, "@");
+  const char *slash = memchr(model, '/', n_model);
+  if (!slash || slash == model || strstr(model, "..")) return false;
+  *hub = (struct hub_name){.organisation = model, .name = slash + 1, .revision = model[n_model] ? model + n_model + 1 : "main"};
+  hub->n_organisation = (int)(slash - model);
+  hub->n_name = (int)n_model - hub->n_organisation - 1;
+  return hub->n_name > 0 && !memchr(hub->name, '/', (size_t)hub->n_name) && model[0] != '.' && hub->revision[0] &&
+         hub->revision[0] != '.' && hub->revision[0] != '/';
+}
+
+/* The commit that refs/REV names; NULL when there is no such file or it holds something else. The caller owns it. */
+static char *hub_ref_read(const char *ref) {
+  struct eaglet_text text = {0};
+  if (!file_exists(ref) || file_read(&text, ref, 4096, NULL) != EAGLET_OK) return NULL;
+  size_t length = strspn(text.data, "0123456789abcdefABCDEF");
+  bool whole = length > 0 && text.data[length + strspn(text.data + length, " \r\n")] == '\0';
+  char *commit = whole ? memory_copy_span(text.data, length) : NULL;
+  free(text.data);
+  return commit;
+}
+
+static enum eaglet_status resolve_in_hub(char **path, const char *model, const struct hub_name *hub, const char *hub_cache,
+                                         struct eaglet_error *err) {
+  char *folder = memory_format("%s/models--%.*s--%.*s", hub_cache, hub->n_organisation, hub->organisation, hub->n_name, hub->name);
+  char *ref = memory_format("%s/refs/%s", folder, hub->revision);
+  char *snapshot = memory_format("%s/snapshots/%s", folder, hub->revision);
+  char *commit = file_is_directory(snapshot) ? NULL : hub_ref_read(ref);
+  if (commit) {
     free(snapshot);
-    snapshot = memory_format("%s/snapshots/%.*s", folder, (int)strcspn(hash.data, "\r\n"), hash.data);
+    snapshot = memory_format("%s/snapshots/%s", folder, commit);
   }
   enum eaglet_status status = EAGLET_OK;
-  if (file_is_directory(snapshot)) *path = memory_copy_string(snapshot);
-  else status = error_set(err, EAGLET_E_INPUT, "%s: no such directory, and not in the hub cache (looked for %s); nothing is downloaded", model, snapshot);
-  free(hash.data);
+  if (file_is_directory(snapshot)) {
+    *path = memory_copy_string(snapshot);
+  } else if (!file_is_directory(folder)) {
+    status = error_set(err, EAGLET_E_INPUT, "%s: no such directory, and not in the hub cache (looked for %s); nothing is downloaded", model, folder);
+  } else if (commit) {
+    status = error_set(err, EAGLET_E_INPUT, "%s: %s names commit %s, but there is no %s; nothing is downloaded", model, ref, commit, snapshot);
+  } else {
+    status = error_set(err, EAGLET_E_INPUT, "%s: revision '%s' is not in the hub cache (looked for %s and %s); nothing is downloaded", model, hub->revision, ref, snapshot);
+  }
+  free(commit);
   free(folder);
   free(ref);
   free(snapshot);
@@ -33,15 +69,14 @@ static enum eaglet_status resolve_in_hub(char **path, const char *model, const c
 }
 
 enum eaglet_status checkpoint_resolve(char **path, const char *model, const char *hub_cache, struct eaglet_error *err) {
+  struct hub_name hub;
   *path = NULL;
   if (file_is_directory(model)) {
     *path = memory_copy_string(model);
     return EAGLET_OK;
   }
   if (file_exists(model)) FAIL(err, EAGLET_E_INPUT, "%s: is a file; expected a model directory", model);
-  const char *slash = strchr(model, '/');
-  bool hub_name = slash && slash != model && slash[1] && !strchr(slash + 1, '/') && model[0] != '.' && !strstr(model, "..");
-  if (hub_name && hub_cache) return resolve_in_hub(path, model, hub_cache, err);
+  if (hub_cache && hub_name_parse(&hub, model)) return resolve_in_hub(path, model, &hub, hub_cache, err);
   FAIL(err, EAGLET_E_INPUT, "%s: no such directory", model);
 }
 
@@ -79,19 +114,32 @@ static enum eaglet_status index_shards(struct file_list *shards, const json_t *m
   return status;
 }
 
+static size_t tensors_in_shard(const json_t *map, const char *shard) {
+  size_t n_tensors = 0;
+  const char *tensor;
+  json_t *value;
+  json_object_foreach((json_t *)map, tensor, value) n_tensors += strcmp(json_string_value(value), shard) == 0;
+  return n_tensors;
+}
+
 static enum eaglet_status shards_present(const struct checkpoint *checkpoint, const struct file_list *shards, const json_t *map, struct eaglet_error *err) {
+  struct buffer missing;
+  size_t n_missing = 0;
+  buffer_init(&missing);
   for (size_t i = 0; i < shards->n; i++) {
     char *path = file_join(checkpoint->path, shards->names[i]);
     bool present = file_exists(path);
     free(path);
-    if (present) continue;
-    size_t n_tensors = 0;
-    const char *tensor;
-    json_t *value;
-    json_object_foreach((json_t *)map, tensor, value) n_tensors += strcmp(json_string_value(value), shards->names[i]) == 0;
-    FAIL(err, EAGLET_E_INPUT, "%s: missing shard %s, which holds %zu tensors (an interrupted download?)", checkpoint->path, shards->names[i], n_tensors);
+    if (present || n_missing++ >= MISSING_NAMED_MAX) continue;
+    buffer_format(&missing, "%s%s (%zu tensors)", n_missing > 1 ? ", " : "", shards->names[i], tensors_in_shard(map, shards->names[i]));
   }
-  return EAGLET_OK;
+  if (n_missing > MISSING_NAMED_MAX) buffer_format(&missing, " and %zu more", n_missing - MISSING_NAMED_MAX);
+  enum eaglet_status status = EAGLET_OK;
+  if (n_missing > 0) {
+    status = error_set(err, EAGLET_E_INPUT, "%s: missing %zu of %zu shards (an interrupted download?): %s", checkpoint->path, n_missing, shards->n, missing.data);
+  }
+  buffer_clear(&missing);
+  return status;
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -99,26 +147,27 @@ static bool ends_with(const char *text, const char *end) {
   return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-static enum eaglet_status directory_shards(struct checkpoint *checkpoint, struct file_list *shards, bool indexed, struct eaglet_error *err) {
-  struct file_list all = {0};
-  TRY(file_list_directory(&all, checkpoint->path, err));
+/* Hidden files are not weights: no shell pattern gives them, and other systems leave such shadows behind. */
+static bool is_weight_file(const char *name) { return name[0] != '.' && ends_with(name, ".safetensors"); }
+
+static bool is_pickled(const char *name) { return ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth"); }
+
+static bool list_holds(const struct file_list *list, const char *name) {
+  return list->n && bsearch(&name, list->names, list->n, sizeof *list->names, by_text) != NULL;
+}
+
+static enum eaglet_status unindexed_shards(const struct checkpoint *checkpoint, struct file_list *shards, const struct file_list *all,
+                                           struct eaglet_error *err) {
   bool pickled = false;
-  for (size_t i = 0; i < all.n; i++) {
-    pickled |= ends_with(all.names[i], ".bin") || ends_with(all.names[i], ".pt") || ends_with(all.names[i], ".pth");
-    if (!ends_with(all.names[i], ".safetensors")) continue;
-    if (indexed) {
-      bool named = bsearch(&all.names[i], shards->names, shards->n, sizeof *shards->names, by_text) != NULL;
-      checkpoint->n_ignored += !named;
-      continue;
-    }
+  for (size_t i = 0; i < all->n; i++) {
+    pickled |= is_pickled(all->names[i]);
+    if (!is_weight_file(all->names[i])) continue;
     MEMORY_GROW(shards->names, shards->capacity, shards->n + 1);
-    shards->names[shards->n++] = memory_copy_string(all.names[i]);
+    shards->names[shards->n++] = memory_copy_string(all->names[i]);
   }
-  file_list_clear(&all);
-  if (shards->n == 0) {
-    FAIL(err, EAGLET_E_INPUT, "%s: no *.safetensors file%s", checkpoint->path, pickled ? "; pickled weights (*.bin) are never read: convert them to safetensors" : "");
-  }
-  return EAGLET_OK;
+  if (shards->n > 0) return EAGLET_OK;
+  FAIL(err, EAGLET_E_INPUT, "%s: no *.safetensors file%s", checkpoint->path,
+       pickled ? "; pickled weights (*.bin, *.pt) are never read: convert them to safetensors" : "");
 }
 
 /* ---- the union of tensors ---- */
@@ -161,28 +210,24 @@ static enum eaglet_status check_index(const struct checkpoint *checkpoint, const
     const struct tensor_entry *tensor = checkpoint_peek(checkpoint, name);
     const char *file = tensor ? strrchr(tensor->path, '/') : NULL;
     if (!tensor || strcmp(file ? file + 1 : tensor->path, json_string_value(value)) != 0) {
-      FAIL(err, EAGLET_E_INPUT, "%s/model.safetensors.index.json: names %s in %s, but that file does not hold it (a stale index?)", checkpoint->path, name, json_string_value(value));
+      FAIL(err, EAGLET_E_INPUT, "%s/" INDEX_NAME ": names %s in %s, but that file does not hold it (a stale index?)", checkpoint->path, name, json_string_value(value));
     }
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status open_weights(struct checkpoint *checkpoint, struct eaglet_error *err) {
+static enum eaglet_status open_indexed(struct checkpoint *checkpoint, const struct file_list *all, struct eaglet_error *err) {
   struct file_list shards = {0};
   json_t *index = NULL;
-  char *path = file_join(checkpoint->path, "model.safetensors.index.json");
+  char *path = file_join(checkpoint->path, INDEX_NAME);
   enum eaglet_status status = EAGLET_OK;
-  bool indexed = file_exists(path);
-  const json_t *map = NULL;
-  if (indexed) {
-    TRY_GOTO(json_parse_file(&index, path, err), done);
-    map = json_object_get(index, "weight_map");
-    TRY_GOTO(index_shards(&shards, map, path, err), done);
-    TRY_GOTO(shards_present(checkpoint, &shards, map, err), done);
-  }
-  TRY_GOTO(directory_shards(checkpoint, &shards, indexed, err), done);
+  TRY_GOTO(json_parse_file(&index, path, err), done);
+  const json_t *map = json_object_get(index, "weight_map");
+  TRY_GOTO(index_shards(&shards, map, path, err), done);
+  TRY_GOTO(shards_present(checkpoint, &shards, map, err), done);
   TRY_GOTO(open_shards(checkpoint, &shards, err), done);
-  if (indexed) TRY_GOTO(check_index(checkpoint, map, err), done);
+  TRY_GOTO(check_index(checkpoint, map, err), done);
+  for (size_t i = 0; i < all->n; i++) checkpoint->n_ignored += is_weight_file(all->names[i]) && !list_holds(&shards, all->names[i]);
   if (checkpoint->n_ignored) log_warning("%s: %zu safetensors files that the index does not name are ignored", checkpoint->path, checkpoint->n_ignored);
 done:
   file_list_clear(&shards);
@@ -191,16 +236,36 @@ done:
   return status;
 }
 
-static enum eaglet_status open_configs(struct checkpoint *checkpoint, struct eaglet_error *err) {
-  char *path = file_join(checkpoint->path, "config.json");
-  enum eaglet_status status = json_parse_file(&checkpoint->config, path, err);
-  if (status == EAGLET_OK && !json_is_object(checkpoint->config)) status = error_set(err, EAGLET_E_INPUT, "%s: expected an object", path);
-  free(path);
-  if (status != EAGLET_OK) return status;
-  path = file_join(checkpoint->path, "generation_config.json");
-  if (file_exists(path)) status = json_parse_file(&checkpoint->generation_config, path, err);
+/* The listing decides whether there is an index: a dangling link to one (a hub cache cut short) is an error, not its absence. */
+static enum eaglet_status open_weights(struct checkpoint *checkpoint, struct eaglet_error *err) {
+  struct file_list all, shards = {0};
+  TRY(file_list_directory(&all, checkpoint->path, err));
+  enum eaglet_status status;
+  if (list_holds(&all, INDEX_NAME)) {
+    status = open_indexed(checkpoint, &all, err);
+  } else {
+    status = unindexed_shards(checkpoint, &shards, &all, err);
+    if (status == EAGLET_OK) status = open_shards(checkpoint, &shards, err);
+  }
+  file_list_clear(&shards);
+  file_list_clear(&all);
+  return status;
+}
+
+static enum eaglet_status open_object(json_t **object, const char *directory, const char *name, struct eaglet_error *err) {
+  char *path = file_join(directory, name);
+  enum eaglet_status status = json_parse_file(object, path, err);
+  if (status == EAGLET_OK && !json_is_object(*object)) status = error_set(err, EAGLET_E_INPUT, "%s: expected an object", path);
   free(path);
   return status;
+}
+
+static enum eaglet_status open_configs(struct checkpoint *checkpoint, struct eaglet_error *err) {
+  TRY(open_object(&checkpoint->config, checkpoint->path, "config.json", err));
+  char *path = file_join(checkpoint->path, "generation_config.json");
+  bool present = file_exists(path);
+  free(path);
+  return present ? open_object(&checkpoint->generation_config, checkpoint->path, "generation_config.json", err) : EAGLET_OK;
 }
 
 enum eaglet_status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct eaglet_error *err) {

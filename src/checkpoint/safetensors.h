@@ -26,7 +26,8 @@ struct tensor_entry {
 struct safetensors {
   char *path;
   struct file_map map;
-  json_t *header;        /* owns names and metadata */
+  json_t *header;        /* owns the metadata */
+  char *names;           /* owns the names, unless header does (safetensors_header.h) */
   struct tensor_entry *tensors; /* [n], sorted by name */
   size_t n;
 };
@@ -35,8 +36,9 @@ const struct tensor_entry *safetensors_find(const struct safetensors *file, cons
 const char *safetensors_metadata(const struct safetensors *file, const char *key);             /* NULL when absent */
 void safetensors_close(struct safetensors *file);
 
-/* Writer: declare every tensor, then commit, which streams data from the given pointers (or callbacks) in declaration order.
- * Header is padded with spaces to 8 bytes. */
+/* Writer: declare every tensor, then commit, which streams data from the given pointers in declaration order. Header is padded
+ * with spaces to 8 bytes. A name, key or value that is not UTF-8 is a sticky error that commit reports; a name twice, a bad
+ * shape or a part of a byte is the programmer's mistake (ASSERT). */
 struct safetensors_writer;
 struct safetensors_writer *safetensors_writer_create(void);
 void safetensors_writer_metadata(struct safetensors_writer *writer, const char *key, const char *value);

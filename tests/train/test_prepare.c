@@ -1,0 +1,340 @@
+/* test_prepare.c - conversations to shards on nano-kimi. Method: a toy conversation whose tokens and mask are built here piece by piece from
+ * the tokenizer and the special ids (not from the template), rules with counts on small inline files, refusals with their words, and the draft
+ * vocabulary from what was prepared. */
+#include "pipeline.h"
+
+#include "draft/vocab_map.h"
+#include "text/tokenizer.h"
+
+static struct tokenizer *tokenizer_of(const struct pipeline *p) {
+  struct tokenizer *tokenizer;
+  struct eaglet_error err = {0};
+  assert_ok(tokenizer_open(&tokenizer, p->model, &err), &err);
+  return tokenizer;
+}
+
+static void append_text(const struct tokenizer *tokenizer, struct token_list *ids, const char *text) {
+  assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), EAGLET_SPECIAL_AS_TEXT, ids, NULL), EAGLET_OK);
+}
+
+static void append_special(const struct tokenizer *tokenizer, struct token_list *ids, const char *text) {
+  int32_t id = tokenizer_special_id(tokenizer, text);
+  assert_true(id >= 0);
+  token_list_append(ids, id);
+}
+
+/* <|im_ROLE|>role<|im_middle|>content<|im_end|>; returns the index of the content's first token. */
+static size_t append_turn(const struct tokenizer *tokenizer, struct token_list *ids, const char *role, const char *content) {
+  char name[32];
+  snprintf(name, sizeof name, "<|im_%s|>", role);
+  append_special(tokenizer, ids, name);
+  append_text(tokenizer, ids, role);
+  append_special(tokenizer, ids, "<|im_middle|>");
+  size_t first = ids->n;
+  append_text(tokenizer, ids, content);
+  append_special(tokenizer, ids, "<|im_end|>");
+  return first;
+}
+
+#define TOY "{\"conversations\":[{\"from\":\"system\",\"value\":\"Be brief.\"},{\"from\":\"human\",\"value\":\" Say yes. \"},{\"from\":\"gpt\",\"value\":\"yes\"}," \
+            "{\"from\":\"human\",\"value\":\"And yes again?\"},{\"from\":\"gpt\",\"value\":\"yes, again\"}],\"source\":\"toy\"}\n"
+
+static void check_toy(const struct pipeline *p, bool last_only) {
+  struct tokenizer *tokenizer = tokenizer_of(p);
+  struct token_list ids = {0};
+  struct token_store store;
+  append_turn(tokenizer, &ids, "system", "Be brief.");
+  append_turn(tokenizer, &ids, "user", "Say yes.");
+  size_t first_begin = append_turn(tokenizer, &ids, "assistant", "yes"), first_end = ids.n;
+  append_turn(tokenizer, &ids, "user", "And yes again?");
+  size_t second_begin = append_turn(tokenizer, &ids, "assistant", "yes, again"), second_end = ids.n;
+  store_open(&store, p->out);
+  assert_int_equal(store.n_rows, 1);
+  assert_int_equal(store.rows[0].n, ids.n);
+  assert_memory_equal(store.rows[0].tokens, ids.ids, ids.n * sizeof(int32_t));
+  for (size_t i = 0; i < ids.n; i++) {
+    bool first = i >= first_begin && i < first_end && !last_only, second = i >= second_begin && i < second_end;
+    if (store.rows[0].mask[i] != (first || second)) fail_msg("mask of token %zu is %d", i, store.rows[0].mask[i]);
+  }
+  token_store_close(&store);
+  token_list_clear(&ids);
+  tokenizer_close(tokenizer);
+}
+
+static void test_mask_by_hand(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  free(scratch_write(p->directory, "data.jsonl", TOY));
+  struct eaglet_prepare_params params = prepare_params(p);
+  json_t *report = prepare_ok(&params);
+  assert_int_equal(report_int(report, "rows_kept"), 1);
+  check_toy(p, false);
+  json_decref(report);
+  params.last_turn_only = true;
+  report = prepare_ok(&params); /* over the finished directory */
+  check_toy(p, true);
+  json_decref(report);
+}
+
+static void test_report_and_manifest(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"what does <|im_end|> do?\"},{\"role\":\"assistant\",\"content\":\"it ends\"}]}\n" TOY));
+  struct eaglet_prepare_params params = prepare_params(p);
+  json_t *report = prepare_ok(&params), *manifest = NULL;
+  struct token_store store;
+  store_open(&store, p->out);
+  assert_int_equal(report_int(report, "rows_read"), 3);
+  assert_int_equal(report_int(report, "rows_kept"), 2);
+  assert_int_equal(dropped(report, "duplicate of an earlier row"), 1);
+  assert_int_equal(report_int(report, "special_in_content"), 1);
+  assert_int_equal(report_int(report, "tokens"), store.n_tokens);
+  assert_int_equal(report_int(report, "trained_tokens"), store.n_trained);
+  const json_t *sources = json_object_get(report, "sources");
+  assert_int_equal(report_int(json_object_get(sources, "toy"), "rows") + report_int(json_object_get(sources, "data"), "rows"), 2);
+  assert_int_equal(report_int(json_object_get(sources, "toy"), "tokens"), store.rows[0].n);
+  manifest = store.manifest;
+  assert_int_equal(report_int(manifest, "n_target"), 4096);
+  json_t *stops = json_loads("[4065,4066]", 0, NULL);
+  assert_true(json_equal(json_object_get(manifest, "stop_ids"), stops));
+  assert_int_equal(json_array_size(json_object_get(manifest, "special_ids")), 32); /* 4064 .. 4095: the named ones and the reserved range */
+  json_decref(stops);
+  /* "<|im_end|>" inside a message is text: one end-of-turn token per message, no more */
+  int n_ends = 0;
+  for (int32_t i = 0; i < store.rows[1].n; i++) n_ends += store.rows[1].tokens[i] == 4066;
+  assert_int_equal(n_ends, 2);
+  token_store_close(&store);
+  json_decref(report);
+  params.special_in_content = true;
+  report = prepare_ok(&params);
+  store_open(&store, p->out);
+  n_ends = 0;
+  for (int32_t i = 0; i < store.rows[1].n; i++) n_ends += store.rows[1].tokens[i] == 4066;
+  assert_int_equal(n_ends, 3);
+  token_store_close(&store);
+  json_decref(report);
+}
+
+/* B16: shapes that public data has. */
+static void test_odd_conversations(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  free(scratch_write(p->directory, "data.jsonl",
+                     "{\"messages\":[]}\n"
+                     "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]}\n"
+                     "{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"}]}\n"
+                     "{\"messages\":[{\"role\":\"assistant\",\"content\":\"c\"},{\"role\":\"user\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"e\"}]}\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"f\"},{\"role\":\"user\",\"content\":\"g\"},{\"role\":\"assistant\",\"content\":\"h\"}]}\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"i\"}]}\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"j\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n"));
+  struct eaglet_prepare_params params = prepare_params(p);
+  json_t *report = prepare_ok(&params);
+  assert_int_equal(report_int(report, "rows_read"), 7);
+  assert_int_equal(report_int(report, "rows_kept"), 2);
+  assert_int_equal(dropped(report, "empty conversation"), 1);
+  assert_int_equal(dropped(report, "only system messages"), 1);
+  assert_int_equal(dropped(report, "no user turn"), 1);
+  assert_int_equal(dropped(report, "no assistant turn"), 1);
+  assert_int_equal(dropped(report, "no supervised tokens: every reply is empty"), 1);
+  assert_int_equal(report_int(json_object_get(report, "notes"), "assistant turns before the first user turn removed"), 1);
+  assert_int_equal(report_int(json_object_get(report, "notes"), "several user turns in a row, kept"), 1);
+  struct token_store store;
+  store_open(&store, p->out);
+  assert_int_equal(store.rows[0].tokens[0], 4067); /* <|im_user|>: the leading reply is gone */
+  token_store_close(&store);
+  json_decref(report);
+  free(scratch_write(p->directory, "data.jsonl", "{\"messages\":[]}\n{\"messages\":[{\"role\":\"user\",\"content\":\"i\"}]}\n"));
+  prepare_fails(&params, EAGLET_E_INPUT, "none of 2 rows can be trained: empty conversation (1), no assistant turn (1)");
+  store_open(&store, p->out); /* the failure left the finished directory as it was */
+  assert_int_equal(store.n_rows, 2);
+  token_store_close(&store);
+}
+
+static char *long_row(int n_words, const char *reply) {
+  struct buffer row;
+  buffer_init(&row);
+  buffer_append_string(&row, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+  for (int i = 0; i < n_words; i++) buffer_append_string(&row, "word ");
+  buffer_format(&row, "\"},{\"role\":\"assistant\",\"content\":\"%s\"}]}\n", reply);
+  return buffer_detach(&row).data;
+}
+
+/* B09: the cut takes the whole reply of a row, or the end of one of its replies. */
+static void test_truncation(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  struct eaglet_prepare_params params = prepare_params(p);
+  params.tokens_max = 64;
+  char *bad = long_row(300, "ten tokens of a reply that nobody will ever see"), *good = long_row(3, "fine"), *mixed = memory_format("%s%s", bad, good);
+  free(scratch_write(p->directory, "data.jsonl", mixed));
+  json_t *report = prepare_ok(&params);
+  assert_int_equal(report_int(report, "rows_kept"), 1);
+  assert_int_equal(dropped(report, "no supervised tokens after truncation (max 64)"), 1);
+  json_decref(report);
+  free(scratch_write(p->directory, "data.jsonl", bad));
+  prepare_fails(&params, EAGLET_E_INPUT, "no supervised tokens after truncation (max 64) (1)");
+  free(bad);
+  free(good);
+  free(mixed);
+}
+
+/* At every limit the trained tokens are whole replies: each run of the mask ends with the end-of-turn token. */
+static void test_no_half_reply(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  free(scratch_write(p->directory, "data.jsonl", TOY));
+  int32_t n_whole = 0;
+  for (int32_t limit = 12; limit < 48; limit++) {
+    struct eaglet_prepare_params params = prepare_params(p);
+    struct eaglet_text text = {0};
+    struct eaglet_error err = {0};
+    params.tokens_max = limit;
+    enum eaglet_status status = prepare_run(&params, &text, &err);
+    free(text.data);
+    if (status == EAGLET_E_INPUT) continue; /* no reply fits */
+    struct token_store store;
+    store_open(&store, p->out);
+    const struct token_row *row = &store.rows[0];
+    assert_true(row->n <= limit);
+    int32_t n_replies = 0;
+    for (int32_t i = 0; i < row->n; i++) {
+      if (!row->mask[i] || (i + 1 < row->n && row->mask[i + 1])) continue;
+      assert_int_equal(row->tokens[i], 4066);
+      n_replies++;
+    }
+    assert_true(n_replies >= n_whole && n_replies <= 2); /* a larger limit never has fewer */
+    n_whole = n_replies;
+    token_store_close(&store);
+  }
+  assert_int_equal(n_whole, 2);
+}
+
+static void test_bad_files(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  struct eaglet_prepare_params params = prepare_params(p);
+  free(scratch_write(p->directory, "data.jsonl", ""));
+  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl: expected one conversation a line");
+  free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"\xc3\"}]}\n"));
+  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: byte 40 of the line: expected UTF-8, found byte 0xc3");
+  free(scratch_write(p->directory, "data.jsonl", TOY "not json\n"));
+  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: row");
+  free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"judge\",\"content\":\"\"}]}\n"));
+  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: message 0: role");
+  struct token_store store;
+  assert_int_equal(token_store_open(&store, p->out, false, NULL), EAGLET_E_INPUT); /* nothing half-written passes for data */
+}
+
+static void test_refused_by_template(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  struct eaglet_prepare_params params = prepare_params(p);
+  const char *image = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]},{\"role\":\"assistant\",\"content\":\"a\"}]}\n";
+  char *both = memory_format("%s%s", image, TOY);
+  free(scratch_write(p->directory, "data.jsonl", both));
+  json_t *report = prepare_ok(&params);
+  assert_int_equal(dropped(report, "refused by the chat template"), 1);
+  assert_non_null(strstr(json_string_value(json_object_get(report, "first_refused")), "data.jsonl:1: "));
+  assert_non_null(strstr(json_string_value(json_object_get(report, "first_refused")), "only text content is supported"));
+  json_decref(report);
+  free(scratch_write(p->directory, "data.jsonl", image));
+  prepare_fails(&params, EAGLET_E_INPUT, "only text content is supported");
+  free(both);
+}
+
+/* The split is by content: the same rows in another order fall on the same sides; another seed gives another split. */
+static void test_validation_split(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  uint64_t sums[3] = {0}, n_valid[3] = {0};
+  for (int run = 0; run < 3; run++) {
+    struct buffer rows;
+    buffer_init(&rows);
+    for (int i = 0; i < 200; i++) {
+      int number = run == 1 && i > 0 ? 200 - i : i; /* the first row, which is always trained, stays first */
+      buffer_format(&rows, "{\"messages\":[{\"role\":\"user\",\"content\":\"number %d\"},{\"role\":\"assistant\",\"content\":\"yes %d\"}]}\n", number, number);
+    }
+    free(scratch_write(p->directory, "data.jsonl", rows.data));
+    buffer_clear(&rows);
+    struct eaglet_prepare_params params = prepare_params(p);
+    params.validation = 0.2;
+    params.seed = run == 2;
+    json_t *report = prepare_ok(&params);
+    struct token_store store;
+    assert_int_equal(token_store_open(&store, p->out, true, NULL), EAGLET_OK);
+    assert_int_equal(report_int(report, "rows_validation"), store.n_rows);
+    assert_int_equal(report_int(report, "rows_kept"), 200);
+    n_valid[run] = store.n_rows;
+    for (size_t i = 0; i < store.n_rows; i++) sums[run] += store.rows[i].hash;
+    token_store_close(&store);
+    json_decref(report);
+  }
+  assert_in_range(n_valid[0], 20, 60);
+  assert_int_equal(n_valid[0], n_valid[1]);
+  assert_true(sums[0] == sums[1] && sums[0] != sums[2]);
+}
+
+/* ---- vocabulary ---- */
+
+static json_t *vocab_ok(const struct pipeline *p, int32_t size, struct vocab_map *map) {
+  char *path = file_join(p->directory, "vocab.safetensors");
+  const struct eaglet_vocab_params params = {.data = p->out, .out = path, .size = size};
+  struct eaglet_text text = {0};
+  struct eaglet_error err = {0};
+  struct safetensors file;
+  assert_ok(vocab_run(&params, &text, &err), &err);
+  assert_ok(safetensors_open(&file, path, &err), &err);
+  json_t *report = report_parse(&text);
+  assert_ok(vocab_map_from_tensors(map, &file, (int32_t)report_int(report, "size"), 4096, &err), &err);
+  assert_string_equal(safetensors_metadata(&file, "vocab_size"), "4096");
+  safetensors_close(&file);
+  free(path);
+  return report;
+}
+
+static void test_vocabulary(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  free(scratch_write(p->directory, "data.jsonl",
+                     TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"more\"},{\"role\":\"assistant\",\"content\":\"Eleven benevolent elephants wander quietly past seven silver lakes.\"}],\"source\":\"rare\"}\n"));
+  struct eaglet_prepare_params params = prepare_params(p);
+  json_decref(prepare_ok(&params));
+  struct vocab_map map;
+  json_t *report = vocab_ok(p, 128, &map); /* E05: fewer ids were seen than asked for */
+  assert_int_equal(report_int(report, "size"), 128);
+  assert_true(report_int(report, "padded") > 0);
+  assert_true(json_number_value(json_object_get(report, "coverage")) == 1.0);
+  assert_int_equal(json_array_size(json_object_get(report, "warnings")), 0);
+  for (int32_t id = 4064; id <= 4095; id++) assert_true(map.draft[id] >= 0); /* every special token */
+  json_decref(report);
+  vocab_map_release(&map);
+  report = vocab_ok(p, 35, &map); /* three ids besides the special ones: the rare source is not covered */
+  const json_t *sources = json_object_get(report, "sources");
+  double toy = json_number_value(json_object_get(json_object_get(sources, "toy"), "coverage")), rare = json_number_value(json_object_get(json_object_get(sources, "rare"), "coverage"));
+  assert_true(rare < 0.5 && toy > rare);
+  assert_true(json_array_size(json_object_get(report, "warnings")) >= 1);
+  assert_true(map.draft[4066] >= 0);
+  json_decref(report);
+  vocab_map_release(&map);
+  const int32_t whole[] = {0, 4096, 9000};
+  for (size_t i = 0; i < 3; i++) { /* the target's whole vocabulary */
+    report = vocab_ok(p, whole[i], &map);
+    assert_int_equal(map.n_draft, 4096);
+    assert_int_equal(map.target[4095], 4095);
+    json_decref(report);
+    vocab_map_release(&map);
+  }
+  const struct eaglet_vocab_params small = {.data = p->out, .out = "/nonexistent/v", .size = 5};
+  struct eaglet_text text = {0};
+  struct eaglet_error err = {0};
+  assert_failed_with(vocab_run(&small, &text, &err), EAGLET_E_USAGE, &err, "special tokens alone do not fit");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      PIPELINE_TEST(test_mask_by_hand),  PIPELINE_TEST(test_report_and_manifest), PIPELINE_TEST(test_odd_conversations), PIPELINE_TEST(test_truncation),
+      PIPELINE_TEST(test_no_half_reply), PIPELINE_TEST(test_bad_files),           PIPELINE_TEST(test_refused_by_template), PIPELINE_TEST(test_validation_split),
+      PIPELINE_TEST(test_vocabulary),
+  };
+  return cmocka_run_group_tests_name("prepare", tests, NULL, NULL);
+}

@@ -2,17 +2,25 @@
 #include "compute/weight.h"
 
 const char *weight_format_name(enum weight_format format) {
-  static const char *const names[] = {[WEIGHT_NONE] = "none", [WEIGHT_F32] = "f32", [WEIGHT_BF16] = "bf16", [WEIGHT_F16] = "f16", [WEIGHT_INT4] = "int4"};
+  static const char *const names[] = {[WEIGHT_NONE] = "none",
+                                      [WEIGHT_F32] = "f32",
+                                      [WEIGHT_BF16] = "bf16",
+                                      [WEIGHT_F16] = "f16",
+                                      [WEIGHT_INT4] = "int4"};
   return names[format];
 }
 
 static uint64_t row_bytes(const struct weight *w) {
   switch (w->format) {
-  case WEIGHT_F32: return (uint64_t)w->n_in * 4;
+  case WEIGHT_F32:
+    return (uint64_t)w->n_in * 4;
   case WEIGHT_BF16:
-  case WEIGHT_F16: return (uint64_t)w->n_in * 2;
-  case WEIGHT_INT4: return (uint64_t)w->n_in / 2;
-  case WEIGHT_NONE: break;
+  case WEIGHT_F16:
+    return (uint64_t)w->n_in * 2;
+  case WEIGHT_INT4:
+    return (uint64_t)w->n_in / 2;
+  case WEIGHT_NONE:
+    break;
   }
   return 0;
 }
@@ -21,7 +29,9 @@ static uint64_t scale_row_bytes(const struct weight *w) {
   return w->format == WEIGHT_INT4 ? (uint64_t)(w->n_in / w->group) * (uint64_t)(dtype_bits(w->scale_dtype) / 8) : 0;
 }
 
-uint64_t weight_bytes(const struct weight *w) { return (row_bytes(w) + scale_row_bytes(w)) * (uint64_t)w->n_out; }
+uint64_t weight_bytes(const struct weight *w) {
+  return (row_bytes(w) + scale_row_bytes(w)) * (uint64_t)w->n_out;
+}
 
 struct weight weight_rows(const struct weight *w, int32_t begin, int32_t n) {
   ASSERT(begin >= 0 && n >= 0 && begin + n <= w->n_out);
@@ -38,7 +48,8 @@ static void int4_row_to_f32(const struct weight *w, int32_t row, float *out) {
   int32_t n_groups = w->n_in / w->group;
   for (int32_t g = 0; g < n_groups; g++) {
     float scale;
-    dtype_to_f32(&scale, (const uint8_t *)one.scale + (size_t)g * (size_t)(dtype_bits(w->scale_dtype) / 8), w->scale_dtype, 1);
+    dtype_to_f32(&scale, (const uint8_t *)one.scale + (size_t)g * (size_t)(dtype_bits(w->scale_dtype) / 8),
+                 w->scale_dtype, 1);
     for (int32_t i = g * w->group; i < (g + 1) * w->group; i++) {
       int nibble = (packed[i / 2] >> (4 * (i & 1))) & 15;
       out[i] = (float)(nibble - 8) * scale;
@@ -49,6 +60,8 @@ static void int4_row_to_f32(const struct weight *w, int32_t row, float *out) {
 void weight_row_to_f32(const struct weight *w, int32_t row, float *out) {
   static const enum dtype dtypes[] = {[WEIGHT_F32] = DTYPE_F32, [WEIGHT_BF16] = DTYPE_BF16, [WEIGHT_F16] = DTYPE_F16};
   ASSERT(weight_present(w) && row >= 0 && row < w->n_out);
-  if (w->format == WEIGHT_INT4) int4_row_to_f32(w, row, out);
-  else dtype_to_f32(out, (const uint8_t *)w->data + row_bytes(w) * (uint64_t)row, dtypes[w->format], (size_t)w->n_in);
+  if (w->format == WEIGHT_INT4)
+    int4_row_to_f32(w, row, out);
+  else
+    dtype_to_f32(out, (const uint8_t *)w->data + row_bytes(w) * (uint64_t)row, dtypes[w->format], (size_t)w->n_in);
 }

@@ -1,5 +1,5 @@
-/* bench_compute.c - how fast the CPU ops run, as a table on stdout: linear layers by format, shape and row count, then the other ops of a
- * decode step at nano-kimi's sizes. Decides nothing: numbers worth keeping go into docs/SPEED.md. */
+/* bench_compute.c - how fast the CPU ops run, as a table on stdout: linear layers by format, shape and row count, then
+ * the other ops of a decode step at nano-kimi's sizes. Decides nothing: numbers worth keeping go into docs/SPEED.md. */
 #include "compute/cpu/cpu.h"
 
 #include "base/memory.h"
@@ -43,16 +43,16 @@ static void weight_free(struct weight *w) {
 }
 
 /* Seconds of one call: the best of the repetitions that fit the time. */
-#define BEST_OF(best, call)                                                                                                                \
-  do {                                                                                                                                     \
-    double until = time_now() + MEASURE_S;                                                                                                 \
-    (best) = 1e9;                                                                                                                          \
-    do {                                                                                                                                   \
-      double start = time_now();                                                                                                           \
-      for (int again = 0; again < 4; again++) call;                                                                                        \
-      double took = (time_now() - start) / 4;                                                                                              \
-      (best) = took < (best) ? took : (best);                                                                                              \
-    } while (time_now() < until);                                                                                                          \
+#define BEST_OF(best, call)                                                                                            \
+  do {                                                                                                                 \
+    double until = time_now() + MEASURE_S;                                                                             \
+    (best) = 1e9;                                                                                                      \
+    do {                                                                                                               \
+      double start = time_now();                                                                                       \
+      for (int again = 0; again < 4; again++) call;                                                                    \
+      double took = (time_now() - start) / 4;                                                                          \
+      (best) = took < (best) ? took : (best);                                                                          \
+    } while (time_now() < until);                                                                                      \
   } while (0)
 
 static void bench_matmul(struct compute *c, enum weight_format format, int32_t n_out, int32_t n_in) {
@@ -75,8 +75,10 @@ static void bench_matmul(struct compute *c, enum weight_format format, int32_t n
 static void bench_heads(struct compute *c, bool transpose, int32_t latent, int32_t n_heads) {
   static const int32_t rows[] = {1, 4, 8, 64, 512};
   struct weight w = weight_of(WEIGHT_BF16, n_heads * 64, latent);
-  float *x = noise((size_t)ROWS_MAX * (size_t)(n_heads * latent)), *out = noise((size_t)ROWS_MAX * (size_t)(n_heads * latent));
-  struct matmul_heads_params p = {.out = out, .x = x, .w = &w, .n_heads = n_heads, .rows_per_head = 64, .n_rows = 32, .transpose = transpose};
+  float *x = noise((size_t)ROWS_MAX * (size_t)(n_heads * latent)),
+        *out = noise((size_t)ROWS_MAX * (size_t)(n_heads * latent));
+  struct matmul_heads_params p = {
+      .out = out, .x = x, .w = &w, .n_heads = n_heads, .rows_per_head = 64, .n_rows = 32, .transpose = transpose};
   p.out_head = p.x_head = latent;
   p.out_row = p.x_row = (int64_t)n_heads * latent;
   printf("heads %d latent %3d %s", n_heads, latent, transpose ? "T" : "N");
@@ -101,9 +103,21 @@ static void bench_attention(struct compute *c, int32_t n_heads, int32_t key_dim,
   for (int32_t i = 0; i < 64; i++) prefix[i] = n_keys;
   float *pool = noise((size_t)KEYS_MAX * (size_t)key_dim), *q = noise((size_t)64 * (size_t)(n_heads * key_dim)),
         *out = noise((size_t)64 * (size_t)(n_heads * value_dim));
-  struct attention_params p = {.out = out, .q = q, .pool = pool, .page_table = pages, .table_begin = begin, .n_prefix = prefix, .n_heads = n_heads,
-                               .n_kv_heads = 1, .key_dim = key_dim, .value_dim = value_dim, .key_head = key_dim, .value_head = value_dim,
-                               .entry_floats = key_dim, .page_tokens = PAGE_TOKENS, .scale = 0.1f};
+  struct attention_params p = {.out = out,
+                               .q = q,
+                               .pool = pool,
+                               .page_table = pages,
+                               .table_begin = begin,
+                               .n_prefix = prefix,
+                               .n_heads = n_heads,
+                               .n_kv_heads = 1,
+                               .key_dim = key_dim,
+                               .value_dim = value_dim,
+                               .key_head = key_dim,
+                               .value_head = value_dim,
+                               .entry_floats = key_dim,
+                               .page_tokens = PAGE_TOKENS,
+                               .scale = 0.1f};
   printf("mla %2dx%3d keys %4d", n_heads, key_dim, n_keys);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     double best;
@@ -125,12 +139,28 @@ static void bench_moe(struct compute *c) {
     up[e] = weight_of(WEIGHT_INT4, I, H);
     down[e] = weight_of(WEIGHT_INT4, H, I);
   }
-  float *x = noise((size_t)ROWS_MAX * H), *out = noise((size_t)ROWS_MAX * H), *logits = noise((size_t)ROWS_MAX * E), *share = noise((size_t)ROWS_MAX * K);
+  float *x = noise((size_t)ROWS_MAX * H), *out = noise((size_t)ROWS_MAX * H), *logits = noise((size_t)ROWS_MAX * E),
+        *share = noise((size_t)ROWS_MAX * K);
   float *scratch = noise((size_t)compute_moe_scratch_floats(ROWS_MAX, K, H, I));
   int32_t *expert = calloc((size_t)ROWS_MAX * K, sizeof *expert);
-  const struct router_params r = {.expert = expert, .share = share, .logits = logits, .n_experts = E, .n_picked = K, .n_groups = 1, .n_groups_picked = 1,
-                                  .normalise = true, .scale = 1};
-  const struct moe_params p = {.out = out, .x = x, .gate = gate, .up = up, .down = down, .expert = expert, .share = share, .n_experts = E, .n_picked = K,
+  const struct router_params r = {.expert = expert,
+                                  .share = share,
+                                  .logits = logits,
+                                  .n_experts = E,
+                                  .n_picked = K,
+                                  .n_groups = 1,
+                                  .n_groups_picked = 1,
+                                  .normalise = true,
+                                  .scale = 1};
+  const struct moe_params p = {.out = out,
+                               .x = x,
+                               .gate = gate,
+                               .up = up,
+                               .down = down,
+                               .expert = expert,
+                               .share = share,
+                               .n_experts = E,
+                               .n_picked = K,
                                .scratch = scratch};
   printf("router              ");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -159,7 +189,8 @@ static void bench_small(struct compute *c) {
   BEST_OF(add, c->add(c, y, x, w, 320));
   BEST_OF(silu, c->silu_mul(c, y, x, w, 192));
   BEST_OF(argmax, c->argmax(c, &best_id, x, 1, 4096));
-  printf("one row: rms_norm 320 %.2f us, add 320 %.2f us, silu_mul 192 %.2f us, argmax 4096 %.2f us\n", norm * 1e6, add * 1e6, silu * 1e6, argmax * 1e6);
+  printf("one row: rms_norm 320 %.2f us, add 320 %.2f us, silu_mul 192 %.2f us, argmax 4096 %.2f us\n", norm * 1e6,
+         add * 1e6, silu * 1e6, argmax * 1e6);
   memory_try_free(x), memory_try_free(y), memory_try_free(w);
 }
 

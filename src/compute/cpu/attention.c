@@ -16,7 +16,8 @@ void cpu_attention(struct compute *compute, const struct attention_params *p, in
   struct cpu_compute *c = cpu_of(compute);
   ASSERT(p->value_dim <= KERNEL_VALUE_DIM_MAX && p->n_heads % p->n_kv_heads == 0);
   double keys = 0;
-  for (int32_t i = 0; i < n; i++) keys += p->n_prefix[i] + (p->extra_begin ? p->extra_begin[i + 1] - p->extra_begin[i] : 0);
+  for (int32_t i = 0; i < n; i++)
+    keys += p->n_prefix[i] + (p->extra_begin ? p->extra_begin[i + 1] - p->extra_begin[i] : 0);
   int team = cpu_team(c, keys * p->n_heads * (p->key_dim + p->value_dim));
   if (team == 1) {
     for (int32_t i = 0; i < n; i++) {

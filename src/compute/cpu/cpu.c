@@ -1,5 +1,6 @@
-/* cpu.c - the CPU backend: picks kernels for the machine, owns per-thread scratch, fills the op tables. Does no arithmetic itself.
- * Precision: fast and exact use the same arithmetic here (F32 activations); a faster one joins when a measurement pays for it. */
+/* cpu.c - the CPU backend: picks kernels for the machine, owns per-thread scratch, fills the op tables. Does no
+ * arithmetic itself. Precision: fast and exact use the same arithmetic here (F32 activations); a faster one joins when
+ * a measurement pays for it. */
 #include "compute/cpu/cpu.h"
 
 #include "base/memory.h"
@@ -40,16 +41,32 @@ static void cpu_copy(struct compute *c, void *to, const void *from, size_t bytes
 }
 
 static const struct compute inference_table = {
-    .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .copy = cpu_copy, .embed = cpu_embed, .matmul = cpu_matmul,
-    .matmul_heads = cpu_matmul_heads, .rms_norm = cpu_rms_norm, .add = cpu_add, .add_bias = cpu_add_bias, .silu_mul = cpu_silu_mul,
-    .rope = cpu_rope, .kv_write = cpu_kv_write, .attention = cpu_attention, .router = cpu_router, .moe = cpu_moe,
-    .gather_rows = cpu_gather_rows, .argmax = cpu_argmax, .training = &training_table,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .copy = cpu_copy,
+    .embed = cpu_embed,
+    .matmul = cpu_matmul,
+    .matmul_heads = cpu_matmul_heads,
+    .rms_norm = cpu_rms_norm,
+    .add = cpu_add,
+    .add_bias = cpu_add_bias,
+    .silu_mul = cpu_silu_mul,
+    .rope = cpu_rope,
+    .kv_write = cpu_kv_write,
+    .attention = cpu_attention,
+    .router = cpu_router,
+    .moe = cpu_moe,
+    .gather_rows = cpu_gather_rows,
+    .argmax = cpu_argmax,
+    .training = &training_table,
 };
 
 static const struct kernels *kernels_for(const char *isa) {
   bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("avx512dq");
+  bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!isa) return has_avx512 ? &kernels_avx512 : has_avx2 ? &kernels_avx2 : &kernels_scalar;
   if (strcmp(isa, "scalar") == 0) return &kernels_scalar;
   if (strcmp(isa, "avx2") == 0 && has_avx2) return &kernels_avx2;
@@ -78,7 +95,8 @@ enum eaglet_status cpu_open(struct compute **compute, const struct cpu_open_para
   return EAGLET_OK;
 }
 
-enum eaglet_status compute_open_cpu(struct compute **c, int n_threads, enum eaglet_precision precision, struct eaglet_error *err) {
+enum eaglet_status compute_open_cpu(struct compute **c, int n_threads, enum eaglet_precision precision,
+                                    struct eaglet_error *err) {
   const struct cpu_open_params params = {.n_threads = n_threads, .precision = precision};
   return cpu_open(c, &params, err);
 }
@@ -90,7 +108,9 @@ void compute_close(struct compute *compute) {
   free(c);
 }
 
-int cpu_thread(void) { return omp_get_thread_num(); }
+int cpu_thread(void) {
+  return omp_get_thread_num();
+}
 
 int cpu_team(const struct cpu_compute *c, double multiply_adds) {
   double worth = multiply_adds / MULTIPLY_ADDS_PER_THREAD;

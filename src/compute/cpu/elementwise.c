@@ -73,8 +73,8 @@ static void silu_backward_some(struct cpu_compute *c, const void *args, int64_t 
   }
 }
 
-void cpu_silu_mul_backward(struct compute *c, float *d_gate, float *d_up, const float *d_out, const float *gate, const float *up,
-                           int64_t n_floats) {
+void cpu_silu_mul_backward(struct compute *c, float *d_gate, float *d_up, const float *d_out, const float *gate,
+                           const float *up, int64_t n_floats) {
   const struct args args = {.out = d_gate, .out2 = d_up, .a = gate, .b = up, .c = d_out};
   cpu_for(cpu_of(c), 30, n_floats, silu_backward_some, &args);
 }
@@ -82,11 +82,18 @@ void cpu_silu_mul_backward(struct compute *c, float *d_gate, float *d_up, const 
 static void gather_some(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
   (void)c;
   const struct args *p = args;
-  for (int64_t i = begin; i < end; i++) memcpy((float *)p->out + i * p->out_row, p->a + p->rows[i] * p->in_row, sizeof(float) * (size_t)p->dim);
+  for (int64_t i = begin; i < end; i++)
+    memcpy((float *)p->out + i * p->out_row, p->a + p->rows[i] * p->in_row, sizeof(float) * (size_t)p->dim);
 }
 
-void cpu_gather_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, const struct gather_params *p) {
-  const struct args args = {.out = out, .a = x, .rows = rows, .dim = p->dim, .in_row = p->x_row ? p->x_row : p->dim, .out_row = p->out_row ? p->out_row : p->dim};
+void cpu_gather_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n,
+                     const struct gather_params *p) {
+  const struct args args = {.out = out,
+                            .a = x,
+                            .rows = rows,
+                            .dim = p->dim,
+                            .in_row = p->x_row ? p->x_row : p->dim,
+                            .out_row = p->out_row ? p->out_row : p->dim};
   cpu_for(cpu_of(c), p->dim, n, gather_some, &args);
 }
 

@@ -1,12 +1,13 @@
-/* kernels.h - the inner loops, one table per instruction set; kernels.c is compiled once for each. Leaf arithmetic: plain arguments, no
- * threads, no memory of their own. Every one works on one row (or some rows with separate accumulators): decision 3. */
+/* kernels.h - the inner loops, one table per instruction set; kernels.c is compiled once for each. Leaf arithmetic:
+ * plain arguments, no threads, no memory of their own. Every one works on one row (or some rows with separate
+ * accumulators): decision 3. */
 #ifndef EAGLET_COMPUTE_CPU_KERNELS_H
 #define EAGLET_COMPUTE_CPU_KERNELS_H
 
 #include "compute/compute.h"
 
-#define KERNEL_OUTPUTS 4        /* weight rows that are read together */
-#define KERNEL_IN_MAX 65536     /* inputs of one linear layer; the dequantised tile is KERNEL_OUTPUTS times this */
+#define KERNEL_OUTPUTS 4    /* weight rows that are read together */
+#define KERNEL_IN_MAX 65536 /* inputs of one linear layer; the dequantised tile is KERNEL_OUTPUTS times this */
 #define KERNEL_VALUE_DIM_MAX 1024
 
 /* out[r][o] = W[o] . x[r] for o in [begin, end), r in [0, n). */
@@ -16,18 +17,19 @@ struct rows_dot_params {
   const float *const *x; /* [n] */
   float *const *out;     /* [n] */
   int32_t n;
-  float *tile;           /* KERNEL_OUTPUTS * n_in floats of scratch */
+  float *tile; /* KERNEL_OUTPUTS * n_in floats of scratch */
 };
 
 struct kernels {
   const char *name;
   void (*rows_dot)(const struct rows_dot_params *p);
-  /* out[r][j] = sum_i x[r][i] W[i][j] over the rows i of w, r in [0, n). tile: KERNEL_OUTPUTS * n_in floats of scratch. */
+  /* out[r][j] = sum_i x[r][i] W[i][j] over the rows i of w, r in [0, n). tile: KERNEL_OUTPUTS * n_in floats of scratch.
+   */
   void (*transposed)(float *const *out, const float *const *x, const struct weight *w, int32_t n, float *tile);
   void (*attend)(const struct attention_params *p, int32_t row, int32_t head);
   void (*rms_norm)(float *out, const float *x, const float *w, int32_t dim, float eps);
   void (*silu_mul)(float *out, const float *gate, const float *up, int64_t n);
-  float (*softmax)(float *x, int32_t n);                      /* in place; returns the log of the sum of exponentials */
+  float (*softmax)(float *x, int32_t n); /* in place; returns the log of the sum of exponentials */
   int32_t (*argmax)(const float *x, int32_t n);
   float (*dot)(const float *a, const float *b, int32_t n);
   void (*add_row)(float *out, const float *row, float x, int32_t n); /* out += x * row */

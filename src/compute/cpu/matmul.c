@@ -1,4 +1,5 @@
-/* matmul.c - linear layers. Splits outputs over threads; the kernels do the arithmetic. A row's bits do not depend on the split. */
+/* matmul.c - linear layers. Splits outputs over threads; the kernels do the arithmetic. A row's bits do not depend on
+ * the split. */
 #include "compute/cpu/cpu.h"
 
 #include <omp.h>
@@ -34,7 +35,8 @@ void cpu_rows_dot(struct cpu_compute *c, const struct cpu_rows *p) {
 
 #define POINTERS 192 /* rows whose pointers fit on the stack at once; a multiple of PANEL */
 
-void cpu_matmul(struct compute *compute, float *out, const float *x, const struct weight *w, int32_t n, int64_t out_row, int64_t x_row) {
+void cpu_matmul(struct compute *compute, float *out, const float *x, const struct weight *w, int32_t n, int64_t out_row,
+                int64_t x_row) {
   const float *x_rows[POINTERS];
   float *out_rows[POINTERS];
   if (out_row == 0) out_row = w->n_out;
@@ -50,7 +52,8 @@ void cpu_matmul(struct compute *compute, float *out, const float *x, const struc
   }
 }
 
-static void head_rows(struct cpu_compute *c, const struct matmul_heads_params *p, int32_t head, const int32_t range[2], int thread) {
+static void head_rows(struct cpu_compute *c, const struct matmul_heads_params *p, int32_t head, const int32_t range[2],
+                      int thread) {
   const float *x = p->x + head * p->x_head;
   float *out = p->out + head * p->out_head;
   int32_t first = head * p->rows_per_head + p->row_begin;
@@ -63,9 +66,12 @@ static void head_rows(struct cpu_compute *c, const struct matmul_heads_params *p
       x_rows[i] = x + (r + i) * p->x_row;
       out_rows[i] = out + (r + i) * p->out_row;
     }
-    const struct rows_dot_params part = {.w = &w, .end = w.n_out, .x = x_rows, .out = out_rows, .n = some, .tile = cpu_tile(c, thread)};
-    if (!p->transpose) c->kernels->rows_dot(&part);
-    else c->kernels->transposed(out_rows, x_rows, &w, some, cpu_tile(c, thread));
+    const struct rows_dot_params part = {
+        .w = &w, .end = w.n_out, .x = x_rows, .out = out_rows, .n = some, .tile = cpu_tile(c, thread)};
+    if (!p->transpose)
+      c->kernels->rows_dot(&part);
+    else
+      c->kernels->transposed(out_rows, x_rows, &w, some, cpu_tile(c, thread));
   }
 }
 
@@ -81,6 +87,7 @@ void cpu_matmul_heads(struct compute *compute, const struct matmul_heads_params 
 #pragma omp parallel for num_threads(team) schedule(static)
   for (int32_t task = 0; task < p->n_heads * n_blocks; task++) {
     int32_t begin = task / p->n_heads * PANEL;
-    head_rows(c, p, task % p->n_heads, (const int32_t[]){begin, begin + PANEL < n ? begin + PANEL : n}, omp_get_thread_num());
+    head_rows(c, p, task % p->n_heads, (const int32_t[]){begin, begin + PANEL < n ? begin + PANEL : n},
+              omp_get_thread_num());
   }
 }

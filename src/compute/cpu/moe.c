@@ -1,5 +1,5 @@
-/* moe.c - the router and the experts' FFN. Rows are grouped by expert so that a touched expert is read once per call; each row's result is
- * summed in the order of its own picks, so grouping cannot change a bit. */
+/* moe.c - the router and the experts' FFN. Rows are grouped by expert so that a touched expert is read once per call;
+ * each row's result is summed in the order of its own picks, so grouping cannot change a bit. */
 #include "compute/cpu/cpu.h"
 
 #include <math.h>
@@ -21,8 +21,10 @@ static void row_softmax(float *p, int32_t n) {
 static float group_score(const float *choice, int32_t n, bool two) {
   float first = -INFINITY, second = -INFINITY;
   for (int32_t e = 0; e < n; e++) {
-    if (choice[e] > first) second = first, first = choice[e];
-    else if (choice[e] > second) second = choice[e];
+    if (choice[e] > first)
+      second = first, first = choice[e];
+    else if (choice[e] > second)
+      second = choice[e];
   }
   return two && n > 1 ? first + second : first;
 }
@@ -37,7 +39,8 @@ static void mask_groups(float *choice, const struct router_params *p) {
   int32_t size = p->n_experts / p->n_groups;
   float score[EXPERTS_MAX];
   bool kept[EXPERTS_MAX] = {false};
-  for (int32_t g = 0; g < p->n_groups; g++) score[g] = group_score(choice + g * size, size, p->kind == ROUTER_SIGMOID_BIAS);
+  for (int32_t g = 0; g < p->n_groups; g++)
+    score[g] = group_score(choice + g * size, size, p->kind == ROUTER_SIGMOID_BIAS);
   for (int32_t i = 0; i < p->n_groups_picked; i++) {
     int32_t g = best_of(score, p->n_groups);
     kept[g] = true;
@@ -77,7 +80,8 @@ static void route_rows(struct cpu_compute *c, const void *args, int64_t begin, i
 }
 
 void cpu_router(struct compute *compute, const struct router_params *p, int32_t n) {
-  ASSERT(p->n_experts <= EXPERTS_MAX && p->n_picked <= p->n_experts && p->n_experts % (p->n_groups > 0 ? p->n_groups : 1) == 0);
+  ASSERT(p->n_experts <= EXPERTS_MAX && p->n_picked <= p->n_experts &&
+         p->n_experts % (p->n_groups > 0 ? p->n_groups : 1) == 0);
   cpu_for(cpu_of(compute), (double)p->n_experts * (p->n_picked + 20), n, route_rows, p);
 }
 
@@ -90,8 +94,8 @@ int64_t compute_moe_scratch_floats(int32_t n, int32_t n_picked, int32_t hidden, 
 
 /* The scratch carved: slot s = i * K + k holds what expert k of row i makes; order lists slots expert by expert. */
 struct moe_plan {
-  float *gate, *up, *down;       /* [slots, I], [slots, I], [slots, H] */
-  const float **x, **hidden;     /* [slots] in grouped order */
+  float *gate, *up, *down;   /* [slots, I], [slots, I], [slots, H] */
+  const float **x, **hidden; /* [slots] in grouped order */
   float **gate_rows, **up_rows, **down_rows;
   int32_t first[EXPERTS_MAX + 1]; /* first[e]: where expert e's slots begin in grouped order */
   int32_t n_used, used[EXPERTS_MAX];
@@ -131,11 +135,18 @@ static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_
 }
 
 /* One thread's outputs of expert e's gate and up, then their product in place of the gate. */
-static void experts_up(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread, int team) {
+static void experts_up(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread,
+                       int team) {
   for (int32_t u = 0; u < plan->n_used; u++) {
     int32_t e = plan->used[u], at = plan->first[e], n = plan->first[e + 1] - at, range[2];
     cpu_share(range, p->gate[e].n_out, thread, team);
-    struct rows_dot_params part = {.w = &p->gate[e], .begin = range[0], .end = range[1], .x = plan->x + at, .out = plan->gate_rows + at, .n = n, .tile = cpu_tile(c, thread)};
+    struct rows_dot_params part = {.w = &p->gate[e],
+                                   .begin = range[0],
+                                   .end = range[1],
+                                   .x = plan->x + at,
+                                   .out = plan->gate_rows + at,
+                                   .n = n,
+                                   .tile = cpu_tile(c, thread)};
     c->kernels->rows_dot(&part);
     part.w = &p->up[e];
     part.out = plan->up_rows + at;
@@ -147,12 +158,18 @@ static void experts_up(struct cpu_compute *c, const struct moe_params *p, const 
   }
 }
 
-static void experts_down(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread, int team) {
+static void experts_down(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread,
+                         int team) {
   for (int32_t u = 0; u < plan->n_used; u++) {
     int32_t e = plan->used[u], at = plan->first[e], range[2];
     cpu_share(range, p->down[e].n_out, thread, team);
-    const struct rows_dot_params part = {.w = &p->down[e], .begin = range[0], .end = range[1], .x = plan->hidden + at, .out = plan->down_rows + at,
-                                         .n = plan->first[e + 1] - at, .tile = cpu_tile(c, thread)};
+    const struct rows_dot_params part = {.w = &p->down[e],
+                                         .begin = range[0],
+                                         .end = range[1],
+                                         .x = plan->hidden + at,
+                                         .out = plan->down_rows + at,
+                                         .n = plan->first[e + 1] - at,
+                                         .tile = cpu_tile(c, thread)};
     c->kernels->rows_dot(&part);
   }
 }

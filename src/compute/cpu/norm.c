@@ -12,12 +12,18 @@ struct norm_args {
 
 static void norm_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
   const struct norm_args *a = args;
-  for (int64_t i = begin; i < end; i++) c->kernels->rms_norm(a->out + i * a->out_row, a->x + i * a->x_row, a->w, a->p->dim, a->p->eps);
+  for (int64_t i = begin; i < end; i++)
+    c->kernels->rms_norm(a->out + i * a->out_row, a->x + i * a->x_row, a->w, a->p->dim, a->p->eps);
 }
 
-void cpu_rms_norm(struct compute *compute, float *out, const float *x, const float *w, int32_t n, const struct norm_params *p) {
-  const struct norm_args args = {
-      .out = out, .x = x, .w = w, .x_row = p->x_row ? p->x_row : p->dim, .out_row = p->out_row ? p->out_row : p->dim, .p = p};
+void cpu_rms_norm(struct compute *compute, float *out, const float *x, const float *w, int32_t n,
+                  const struct norm_params *p) {
+  const struct norm_args args = {.out = out,
+                                 .x = x,
+                                 .w = w,
+                                 .x_row = p->x_row ? p->x_row : p->dim,
+                                 .out_row = p->out_row ? p->out_row : p->dim,
+                                 .p = p};
   cpu_for(cpu_of(compute), 4.0 * p->dim, n, norm_rows, &args);
 }
 
@@ -71,12 +77,17 @@ static void input_rows(struct cpu_compute *c, const void *args, int64_t begin, i
   }
 }
 
-void cpu_rms_norm_backward(struct compute *compute, float *d_x, float *d_w, const float *d_y, const float *x, const float *w, int32_t n,
-                           const struct norm_backward_params *p) {
+void cpu_rms_norm_backward(struct compute *compute, float *d_x, float *d_w, const float *d_y, const float *x,
+                           const float *w, int32_t n, const struct norm_backward_params *p) {
   struct cpu_compute *c = cpu_of(compute);
   float scale[SCALE_ROWS];
-  struct backward_args a = {.d_w = d_w, .w = w, .scale = scale, .p = p, .x_row = p->x_row ? p->x_row : p->dim,
-                            .dy_row = p->dy_row ? p->dy_row : p->dim, .dx_row = p->dx_row ? p->dx_row : p->dim};
+  struct backward_args a = {.d_w = d_w,
+                            .w = w,
+                            .scale = scale,
+                            .p = p,
+                            .x_row = p->x_row ? p->x_row : p->dim,
+                            .dy_row = p->dy_row ? p->dy_row : p->dim,
+                            .dx_row = p->dx_row ? p->dx_row : p->dim};
   for (int32_t i = 0; i < n; i += SCALE_ROWS) {
     a.n = n - i < SCALE_ROWS ? n - i : SCALE_ROWS;
     a.x = x + i * a.x_row;

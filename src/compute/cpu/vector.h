@@ -1,5 +1,6 @@
-/* vector.h - sixteen floats, for the kernels that are compiled once per instruction set. The same sixteen lanes everywhere, so that
- * the order of additions is one property of the project and not of the machine. Included by kernels.c only. */
+/* vector.h - sixteen floats, for the kernels that are compiled once per instruction set. The same sixteen lanes
+ * everywhere, so that the order of additions is one property of the project and not of the machine. Included by
+ * kernels.c only. */
 #ifndef EAGLET_COMPUTE_CPU_VECTOR_H
 #define EAGLET_COMPUTE_CPU_VECTOR_H
 
@@ -9,24 +10,53 @@
 #if defined(KERNELS_AVX512)
 #include <immintrin.h>
 typedef __m512 v16;
-static inline v16 v_zero(void) { return _mm512_setzero_ps(); }
-static inline v16 v_set(float x) { return _mm512_set1_ps(x); }
-static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
-static inline v16 v_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
-static inline v16 v_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
-static inline v16 v_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
-static inline v16 v_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
-static inline v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); } /* a*b + c */
-static inline v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
-static inline v16 v_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
-static inline v16 v_round(v16 a) { return _mm512_roundscale_ps(a, 0); }
-static inline v16 v_scale2(v16 a, v16 n) { return _mm512_scalef_ps(a, n); } /* a * 2^n, n integral */
+static inline v16 v_zero(void) {
+  return _mm512_setzero_ps();
+}
+static inline v16 v_set(float x) {
+  return _mm512_set1_ps(x);
+}
+static inline v16 v_load(const float *p) {
+  return _mm512_loadu_ps(p);
+}
+static inline void v_store(float *p, v16 a) {
+  _mm512_storeu_ps(p, a);
+}
+static inline v16 v_add(v16 a, v16 b) {
+  return _mm512_add_ps(a, b);
+}
+static inline v16 v_sub(v16 a, v16 b) {
+  return _mm512_sub_ps(a, b);
+}
+static inline v16 v_mul(v16 a, v16 b) {
+  return _mm512_mul_ps(a, b);
+}
+static inline v16 v_div(v16 a, v16 b) {
+  return _mm512_div_ps(a, b);
+}
+static inline v16 v_fma(v16 a, v16 b, v16 c) {
+  return _mm512_fmadd_ps(a, b, c);
+} /* a*b + c */
+static inline v16 v_max(v16 a, v16 b) {
+  return _mm512_max_ps(a, b);
+}
+static inline v16 v_min(v16 a, v16 b) {
+  return _mm512_min_ps(a, b);
+}
+static inline v16 v_round(v16 a) {
+  return _mm512_roundscale_ps(a, 0);
+}
+static inline v16 v_scale2(v16 a, v16 n) {
+  return _mm512_scalef_ps(a, n);
+} /* a * 2^n, n integral */
 static inline v16 v_bf16(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
-static inline v16 v_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
-/* Sixteen products q * scale, one per nibble: reading is then a look-up, whose index is the low four bits of each lane. */
+static inline v16 v_f16(const void *p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+/* Sixteen products q * scale, one per nibble: reading is then a look-up, whose index is the low four bits of each lane.
+ */
 static inline v16 v_int4_scale(float scale) {
   return _mm512_mul_ps(_mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_ps(scale));
 }
@@ -42,37 +72,72 @@ static inline __m128 v_quarter(v16 a) { /* lanes l, l+4, l+8, l+12 */
 }
 #elif defined(KERNELS_AVX2)
 #include <immintrin.h>
-typedef struct { __m256 a, b; } v16;
+typedef struct {
+  __m256 a, b;
+} v16;
 #define V2(x, y) ((v16){(x), (y)})
-static inline v16 v_zero(void) { return V2(_mm256_setzero_ps(), _mm256_setzero_ps()); }
-static inline v16 v_set(float x) { return V2(_mm256_set1_ps(x), _mm256_set1_ps(x)); }
-static inline v16 v_load(const float *p) { return V2(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)); }
-static inline void v_store(float *p, v16 x) { _mm256_storeu_ps(p, x.a); _mm256_storeu_ps(p + 8, x.b); }
-static inline v16 v_add(v16 x, v16 y) { return V2(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)); }
-static inline v16 v_sub(v16 x, v16 y) { return V2(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)); }
-static inline v16 v_mul(v16 x, v16 y) { return V2(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }
-static inline v16 v_div(v16 x, v16 y) { return V2(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)); }
-static inline v16 v_fma(v16 x, v16 y, v16 z) { return V2(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)); }
-static inline v16 v_max(v16 x, v16 y) { return V2(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
-static inline v16 v_min(v16 x, v16 y) { return V2(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); }
-static inline v16 v_round(v16 x) { return V2(_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8)); }
+static inline v16 v_zero(void) {
+  return V2(_mm256_setzero_ps(), _mm256_setzero_ps());
+}
+static inline v16 v_set(float x) {
+  return V2(_mm256_set1_ps(x), _mm256_set1_ps(x));
+}
+static inline v16 v_load(const float *p) {
+  return V2(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+}
+static inline void v_store(float *p, v16 x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+static inline v16 v_add(v16 x, v16 y) {
+  return V2(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b));
+}
+static inline v16 v_sub(v16 x, v16 y) {
+  return V2(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b));
+}
+static inline v16 v_mul(v16 x, v16 y) {
+  return V2(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b));
+}
+static inline v16 v_div(v16 x, v16 y) {
+  return V2(_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b));
+}
+static inline v16 v_fma(v16 x, v16 y, v16 z) {
+  return V2(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b));
+}
+static inline v16 v_max(v16 x, v16 y) {
+  return V2(_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b));
+}
+static inline v16 v_min(v16 x, v16 y) {
+  return V2(_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b));
+}
+static inline v16 v_round(v16 x) {
+  return V2(_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8));
+}
 static inline __m256 power2(__m256 n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-static inline v16 v_scale2(v16 x, v16 n) { return V2(_mm256_mul_ps(x.a, power2(n.a)), _mm256_mul_ps(x.b, power2(n.b))); }
+static inline v16 v_scale2(v16 x, v16 n) {
+  return V2(_mm256_mul_ps(x.a, power2(n.a)), _mm256_mul_ps(x.b, power2(n.b)));
+}
 static inline __m256 bf16x8(const void *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
-static inline v16 v_bf16(const void *p) { return V2(bf16x8(p), bf16x8((const uint8_t *)p + 16)); }
-static inline v16 v_f16(const void *p) {
-  return V2(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint8_t *)p + 16))));
+static inline v16 v_bf16(const void *p) {
+  return V2(bf16x8(p), bf16x8((const uint8_t *)p + 16));
 }
-static inline v16 v_int4_scale(float scale) { return v_set(scale); }
+static inline v16 v_f16(const void *p) {
+  return V2(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint8_t *)p + 16))));
+}
+static inline v16 v_int4_scale(float scale) {
+  return v_set(scale);
+}
 static inline v16 v_int4(const void *p, v16 scale) {
   __m128i bytes = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
   __m128i nibbles = _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
   __m256i eight = _mm256_set1_epi32(8);
-  __m256i low = _mm256_sub_epi32(_mm256_cvtepu8_epi32(nibbles), eight), high = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8)), eight);
+  __m256i low = _mm256_sub_epi32(_mm256_cvtepu8_epi32(nibbles), eight),
+          high = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8)), eight);
   return v_mul(V2(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)), scale);
 }
 static inline __m128 v_quarter(v16 x) { /* lanes l, l+4, l+8, l+12 */
@@ -82,24 +147,54 @@ static inline __m128 v_quarter(v16 x) { /* lanes l, l+4, l+8, l+12 */
 #else
 #include "base/dtype.h"
 #include <math.h>
-typedef struct { float v[16]; } v16;
-#define V_EACH(expression)                            \
-  v16 r;                                              \
-  for (int i = 0; i < 16; i++) r.v[i] = (expression); \
+typedef struct {
+  float v[16];
+} v16;
+#define V_EACH(expression)                                                                                             \
+  v16 r;                                                                                                               \
+  for (int i = 0; i < 16; i++) r.v[i] = (expression);                                                                  \
   return r
-static inline v16 v_zero(void) { V_EACH(0.0f); }
-static inline v16 v_set(float x) { V_EACH(x); }
-static inline v16 v_load(const float *p) { V_EACH(p[i]); }
-static inline void v_store(float *p, v16 a) { memcpy(p, a.v, sizeof a.v); }
-static inline v16 v_add(v16 a, v16 b) { V_EACH(a.v[i] + b.v[i]); }
-static inline v16 v_sub(v16 a, v16 b) { V_EACH(a.v[i] - b.v[i]); }
-static inline v16 v_mul(v16 a, v16 b) { V_EACH(a.v[i] * b.v[i]); }
-static inline v16 v_div(v16 a, v16 b) { V_EACH(a.v[i] / b.v[i]); }
-static inline v16 v_fma(v16 a, v16 b, v16 c) { V_EACH(a.v[i] * b.v[i] + c.v[i]); }
-static inline v16 v_max(v16 a, v16 b) { V_EACH(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
-static inline v16 v_min(v16 a, v16 b) { V_EACH(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-static inline v16 v_round(v16 a) { V_EACH(rintf(a.v[i])); }
-static inline v16 v_scale2(v16 a, v16 n) { V_EACH(ldexpf(a.v[i], (int)n.v[i])); }
+static inline v16 v_zero(void) {
+  V_EACH(0.0f);
+}
+static inline v16 v_set(float x) {
+  V_EACH(x);
+}
+static inline v16 v_load(const float *p) { /* weights lie at any address */
+  v16 r;
+  memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+static inline void v_store(float *p, v16 a) {
+  memcpy(p, a.v, sizeof a.v);
+}
+static inline v16 v_add(v16 a, v16 b) {
+  V_EACH(a.v[i] + b.v[i]);
+}
+static inline v16 v_sub(v16 a, v16 b) {
+  V_EACH(a.v[i] - b.v[i]);
+}
+static inline v16 v_mul(v16 a, v16 b) {
+  V_EACH(a.v[i] * b.v[i]);
+}
+static inline v16 v_div(v16 a, v16 b) {
+  V_EACH(a.v[i] / b.v[i]);
+}
+static inline v16 v_fma(v16 a, v16 b, v16 c) {
+  V_EACH(a.v[i] * b.v[i] + c.v[i]);
+}
+static inline v16 v_max(v16 a, v16 b) {
+  V_EACH(a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
+}
+static inline v16 v_min(v16 a, v16 b) {
+  V_EACH(a.v[i] < b.v[i] ? a.v[i] : b.v[i]);
+}
+static inline v16 v_round(v16 a) {
+  V_EACH(rintf(a.v[i]));
+}
+static inline v16 v_scale2(v16 a, v16 n) {
+  V_EACH(ldexpf(a.v[i], (int)n.v[i]));
+}
 static inline v16 v_bf16(const void *p) {
   uint16_t u[16];
   memcpy(u, p, sizeof u);
@@ -110,14 +205,17 @@ static inline v16 v_f16(const void *p) {
   memcpy(u, p, sizeof u);
   V_EACH(dtype_f16_to_f32(u[i]));
 }
-static inline v16 v_int4_scale(float scale) { return v_set(scale); }
+static inline v16 v_int4_scale(float scale) {
+  return v_set(scale);
+}
 static inline v16 v_int4(const void *p, v16 scale) {
   const uint8_t *bytes = p;
   V_EACH((float)(((bytes[i / 2] >> (4 * (i & 1))) & 15) - 8) * scale.v[i]);
 }
 #endif
 
-/* The sum of the lanes by one fixed tree: halves are added until one number is left. v_sum4 does four at once, bit for bit the same. */
+/* The sum of the lanes by one fixed tree: halves are added until one number is left. v_sum4 does four at once, bit for
+ * bit the same. */
 #if defined(KERNELS_AVX512) || defined(KERNELS_AVX2)
 static inline float v_sum(v16 a) {
   __m128 quarter = v_quarter(a);

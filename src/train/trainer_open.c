@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "train/head_init.h"
 #include "train/supervision.h"
+#include "train/target_facts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,15 +132,6 @@ static void set_hash(json_t *object, const char *name, uint64_t hash) {
   json_object_set_new(object, name, json_string(text));
 }
 
-/* Not every byte of a model of a terabyte: its sizes, its final norm and the first rows of its head. */
-static uint64_t model_fingerprint(const struct model *model) {
-  const struct features *f = &model->arch.features;
-  uint64_t head_bytes = weight_bytes(&model->head), sizes[] = {model->checkpoint.n_bytes, model->checkpoint.n_tensors, (uint64_t)f->n_layers, (uint64_t)f->hidden};
-  uint64_t hash = file_hash(sizes, sizeof sizes, 0);
-  hash = file_hash(model->norm, sizeof(float) * (size_t)f->hidden, hash);
-  return file_hash(model->head.data, (size_t)(head_bytes < 1 << 20 ? head_bytes : 1 << 20), hash);
-}
-
 static void plan_steps(struct trainer *t) {
   const struct eaglet_train_params *s = &t->settings;
   int64_t rows = (int64_t)s->epochs * t->n_usable;
@@ -147,7 +139,7 @@ static void plan_steps(struct trainer *t) {
   t->schedule = (struct schedule){.lr = s->lr, .warmup = s->warmup, .total = s->steps ? s->steps : (rows + s->batch - 1) / s->batch};
   t->order_epoch = -1;
   t->identity = settings_identity(s, &t->config);
-  set_hash(t->identity, "model", model_fingerprint(t->model));
+  set_hash(t->identity, "model", target_hash(&t->model->checkpoint));
   set_hash(t->identity, "data", t->tokens.hash);
   set_hash(t->identity, "draft vocabulary", vocab_map_hash(&t->map));
   json_object_set_new(t->identity, "features", json_string(s->features ? dtype_name(feature_store_layout(t->source.store)->dtype) : "live"));

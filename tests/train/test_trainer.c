@@ -1,0 +1,354 @@
+/* test_trainer.c - whole training runs of a small head on nano-kimi: it learns, resumes to the bit whatever happened in between, does not
+ * depend on the micro-batches, keeps the vocabulary of a warm start, and refuses by name. */
+#include "../data/support.h"
+
+#include "data/feature_shard.h"
+#include "draft/head_file.h"
+#include "train/extract.h"
+#include "train/head_init.h"
+#include "train/metrics.h"
+#include "train/trainer.h"
+
+#include "base/util.h"
+
+#include <math.h>
+
+enum { ROWS = 10, LENGTH = 24 };
+
+static char *model_path(void) {
+  const char *root = getenv("EAGLET_TEST_ROOT");
+  return file_join(root ? root : ".", "models/nano-kimi");
+}
+
+static void add_row(struct token_writer *writer, int32_t row, uint64_t seed, bool with_reply) {
+  int32_t tokens[LENGTH], n = LENGTH - row % 5;
+  uint8_t mask[LENGTH];
+  struct eaglet_error err = {0};
+  for (int32_t t = 0; t < n; t++) {
+    tokens[t] = 100 + (int32_t)(random_u64(seed, (uint64_t)row, (uint64_t)t) % 40);
+    mask[t] = with_reply && t >= 8 && t < n - 1 && t != 14; /* two replies */
+  }
+  const struct token_row r = {.tokens = tokens, .mask = mask, .n = n};
+  assert_ok(token_writer_add(writer, &r, "test", false, &err), &err);
+}
+
+/* kept: rows with a reply, the rest have none. */
+static char *make_data(const char *directory, const char *name, uint64_t seed, int32_t kept) {
+  char *path = file_join(directory, name);
+  struct eaglet_error err = {0};
+  struct token_writer *writer;
+  json_t *manifest = json_pack("{si}", "n_target", 4096);
+  assert_ok(token_writer_open(&writer, &(struct token_writer_params){.directory = path, .manifest = manifest}, &err), &err);
+  for (int32_t row = 0; row < ROWS; row++) add_row(writer, row, seed, row < kept);
+  assert_ok(token_writer_commit(writer, NULL, &err), &err);
+  token_writer_free(writer);
+  json_decref(manifest);
+  return path;
+}
+
+static char *make_vocabulary(const char *directory, const char *name, const int32_t first_count[2]) {
+  int32_t ids[512], first = first_count[0], n = first_count[1];
+  void *storage = NULL;
+  struct vocab_map map;
+  struct eaglet_error err = {0};
+  char *path = file_join(directory, name);
+  for (int32_t i = 0; i < n; i++) ids[i] = first + i;
+  assert_ok(vocab_map_init(&map, ids, n, 4096, name, &err), &err);
+  struct safetensors_writer *writer = safetensors_writer_create();
+  vocab_map_write(&map, writer, &storage);
+  assert_ok(safetensors_writer_commit(writer, path, &err), &err);
+  safetensors_writer_free(writer);
+  free(storage);
+  vocab_map_release(&map);
+  return path;
+}
+
+struct run {
+  char *model, *data, *out;
+  struct eaglet_train_params params;
+  struct eaglet_text report;
+  struct eaglet_error err;
+};
+
+static void run_init(struct run *r, const char *scratch, const char *out) {
+  *r = (struct run){.model = model_path(), .data = file_join(scratch, "data"), .out = file_join(scratch, out)};
+  if (!file_is_directory(r->data)) {
+    free(make_data(scratch, "data", 1, ROWS - 2));
+    free(make_vocabulary(r->data, "vocab.safetensors", (const int32_t[]){0, 400})); /* found beside the data */
+  }
+  r->params = (struct eaglet_train_params){.model = r->model, .data = r->data, .out = r->out, .steps = 6, .batch = 3, .unroll = 3, .warmup = 2, .heads = 2, .kv_heads = 1,
+                                           .head_dim = 16, .intermediate = 48, .seed = 9, .threads = 2};
+}
+
+static enum eaglet_status run_go(struct run *r) {
+  free(r->report.data);
+  r->report.data = NULL;
+  return train_run(&r->params, &r->report, &r->err);
+}
+
+static void run_clear(struct run *r) {
+  free(r->model), free(r->data), free(r->out), free(r->report.data);
+}
+
+static void assert_same_file(const char *a, const char *b, const char *name) {
+  struct eaglet_text left = scratch_read(a, name), right = scratch_read(b, name);
+  assert_int_equal(left.length, right.length);
+  assert_memory_equal(left.data, right.data, left.length);
+  free(left.data), free(right.data);
+}
+
+/* Parameters and moments of two states are equal bit for bit; metadata differs (places in the metrics). */
+static void assert_same_state(const char *a, const char *b) {
+  static const char *const names[] = {"parameters", "m", "v"};
+  struct safetensors left, right;
+  struct eaglet_error err = {0};
+  char *path_a = file_join(a, "state/state.safetensors"), *path_b = file_join(b, "state/state.safetensors");
+  assert_ok(safetensors_open(&left, path_a, &err), &err);
+  assert_ok(safetensors_open(&right, path_b, &err), &err);
+  for (int i = 0; i < 3; i++) {
+    const struct tensor_entry *x = safetensors_find(&left, names[i]), *y = safetensors_find(&right, names[i]);
+    assert_int_equal(x->n_bytes, y->n_bytes);
+    assert_memory_equal(x->data, y->data, x->n_bytes);
+  }
+  safetensors_close(&left), safetensors_close(&right);
+  free(path_a), free(path_b);
+}
+
+/* The losses of metrics.jsonl in order; its steps must be 1, 2, 3 ... */
+static size_t losses_of(const char *out, double *losses, size_t most) {
+  struct file_lines *lines;
+  struct eaglet_error err = {0};
+  char *path = metrics_path(out);
+  size_t n = 0;
+  assert_ok(file_lines_open(&lines, path, &err), &err);
+  for (;;) {
+    const char *text;
+    size_t length;
+    json_t *line;
+    assert_ok(file_lines_next(lines, &text, &length, &err), &err);
+    if (!text) break;
+    assert_ok(json_parse(&line, text, length, path, &err), &err);
+    assert_true(n < most);
+    losses[n++] = json_real_value(json_object_get(line, "loss"));
+    assert_int_equal(json_integer_value(json_object_get(line, "step")), n);
+    json_decref(line);
+  }
+  file_lines_close(lines);
+  free(path);
+  return n;
+}
+
+static void test_learns(void **state) {
+  struct run r;
+  double losses[64];
+  run_init(&r, *state, "out");
+  char *vocab = make_vocabulary(*state, "vocab.safetensors", (const int32_t[]){0, 300});
+  r.params.steps = 40, r.params.lr = 5e-3;
+  r.params.vocab = vocab;
+  assert_ok(run_go(&r), &r.err);
+  assert_int_equal(losses_of(r.out, losses, 64), 40);
+  assert_true(losses[39] < 0.7 * losses[0]);
+  json_t *report = NULL;
+  assert_ok(json_parse(&report, r.report.data, r.report.length, "report", &r.err), &r.err);
+  assert_true(json_is_true(json_object_get(report, "finished")));
+  assert_int_equal(json_integer_value(json_object_get(report, "rows_without_loss")), 2);
+  json_decref(report);
+  free(vocab);
+  run_clear(&r);
+}
+
+static void test_resume_is_exact(void **state) {
+  struct run straight, parts;
+  double a[16], b[16];
+  run_init(&straight, *state, "straight");
+  run_init(&parts, *state, "parts");
+  assert_ok(run_go(&straight), &straight.err);
+  parts.params.stop_after = 2;
+  parts.params.resume = true; /* nothing there yet: starts */
+  for (int i = 0; i < 3; i++) {
+    assert_ok(run_go(&parts), &parts.err);
+    /* As if killed after more steps than were saved: lines that the state does not know. */
+    char *path = metrics_path(parts.out);
+    if (i < 2) assert_ok(file_append_line(path, "{\"step\":99,\"loss\":1}", 20, &parts.err), &parts.err);
+    free(path);
+  }
+  assert_same_state(straight.out, parts.out);
+  assert_same_file(straight.out, parts.out, "model.safetensors");
+  assert_int_equal(losses_of(straight.out, a, 16), 6);
+  assert_int_equal(losses_of(parts.out, b, 16), 6);
+  assert_memory_equal(a, b, sizeof(double) * 6);
+  run_clear(&straight), run_clear(&parts);
+}
+
+static bool stop_at_third(void *context, const char *stage, const char *unit, uint64_t done, uint64_t total, const char *note) {
+  (void)context, (void)stage, (void)unit, (void)total, (void)note;
+  return done < 3;
+}
+
+static void test_interruption_saves(void **state) {
+  struct run straight, parts;
+  run_init(&straight, *state, "straight");
+  run_init(&parts, *state, "parts");
+  assert_ok(run_go(&straight), &straight.err);
+  parts.params.progress.report = stop_at_third;
+  assert_int_equal(run_go(&parts), EAGLET_E_INTERRUPTED);
+  assert_non_null(strstr(parts.err.message, "step 3"));
+  parts.params.progress.report = NULL;
+  parts.params.resume = true;
+  assert_ok(run_go(&parts), &parts.err);
+  assert_same_state(straight.out, parts.out);
+  run_clear(&straight), run_clear(&parts);
+}
+
+static void test_refusals(void **state) {
+  struct run r;
+  run_init(&r, *state, "out");
+  r.params.steps = 2;
+  assert_ok(run_go(&r), &r.err);
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--resume");
+  r.params.resume = true;
+  r.params.batch = 4;
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--batch was 3, is now 4");
+  r.params.batch = 3;
+  char *other = make_data(*state, "other", 2, ROWS);
+  r.params.data = other;
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "data was ");
+  r.params.resume = false;
+  char *nothing = make_data(*state, "nothing", 3, 0);
+  r.params.data = nothing;
+  assert_failed_with(run_go(&r), EAGLET_E_INPUT, &r.err, "nothing to learn");
+  r.params.data = r.data;
+  r.params.states = "2,9";
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "expected 0..8, found 9");
+  r.params.states = "4,2";
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "ascending");
+  free(other), free(nothing);
+  run_clear(&r);
+}
+
+/* F11: the same rows in one micro-batch or one row at a time. */
+static void test_micro_batches_do_not_matter(void **state) {
+  struct run one, many;
+  double a[8], b[8];
+  run_init(&one, *state, "one");
+  run_init(&many, *state, "many");
+  one.params.steps = many.params.steps = 3;
+  many.params.micro_tokens = 1;
+  assert_ok(run_go(&one), &one.err);
+  assert_ok(run_go(&many), &many.err);
+  assert_int_equal(losses_of(one.out, a, 8), 3);
+  assert_int_equal(losses_of(many.out, b, 8), 3);
+  for (int i = 0; i < 3; i++) assert_true(fabs(a[i] - b[i]) < 2e-5 * a[i]);
+  run_clear(&one), run_clear(&many);
+}
+
+/* F12: targets that all lie outside the draft vocabulary. Special ids: nano-kimi never prefers them inside such rows. */
+static void test_nothing_in_vocabulary(void **state) {
+  struct run r;
+  struct safetensors file;
+  run_init(&r, *state, "out");
+  char *vocab = make_vocabulary(*state, "far.safetensors", (const int32_t[]){4066, 30}), *path = file_join(r.out, "state/state.safetensors");
+  r.params.vocab = vocab;
+  r.params.steps = 2;
+  assert_ok(run_go(&r), &r.err);
+  assert_ok(safetensors_open(&file, path, &r.err), &r.err);
+  const struct tensor_entry *moment = safetensors_find(&file, "m");
+  for (uint64_t i = 0; i < moment->n_bytes; i++) assert_int_equal(moment->data[i], 0);
+  safetensors_close(&file);
+  free(vocab), free(path);
+  run_clear(&r);
+}
+
+/* Stored features of full precision are the live ones. */
+static void test_stored_equals_live(void **state) {
+  struct run live, stored;
+  double a[8], b[8];
+  run_init(&live, *state, "live");
+  run_init(&stored, *state, "stored");
+  char *features = file_join(*state, "features");
+  struct eaglet_text report = {0};
+  const struct eaglet_extract_params extract = {.model = live.model, .data = live.data, .out = features, .float32 = true, .threads = 2};
+  assert_ok(extract_run(&extract, &report, &live.err), &live.err);
+  free(report.data);
+  live.params.steps = stored.params.steps = 3;
+  stored.params.features = features;
+  assert_ok(run_go(&live), &live.err);
+  assert_ok(run_go(&stored), &stored.err);
+  assert_int_equal(losses_of(live.out, a, 8), 3);
+  assert_int_equal(losses_of(stored.out, b, 8), 3);
+  assert_memory_equal(a, b, sizeof(double) * 3);
+  stored.params.states = "1,4,5";
+  stored.params.out = features; /* fails before anything is written */
+  assert_failed_with(run_go(&stored), EAGLET_E_INPUT, &stored.err, "expected state 1, found state 2");
+  free(features);
+  run_clear(&live), run_clear(&stored);
+}
+
+/* E07: a warm start continues the head it was given, with its vocabulary and sizes. */
+static void test_warm_start(void **state) {
+  struct run first, second;
+  double a[16], b[16];
+  run_init(&first, *state, "first");
+  run_init(&second, *state, "second");
+  char *vocab = make_vocabulary(*state, "vocab.safetensors", (const int32_t[]){50, 300}), *other = make_vocabulary(*state, "other.safetensors", (const int32_t[]){51, 300});
+  first.params.vocab = vocab, first.params.steps = 12, first.params.lr = 5e-3;
+  assert_ok(run_go(&first), &first.err);
+  second.params.init = first.out;
+  second.params.steps = 1;
+  second.params.vocab = other;
+  assert_failed_with(run_go(&second), EAGLET_E_USAGE, &second.err, "--vocab");
+  second.params.vocab = NULL;
+  second.params.heads = 4;
+  assert_failed_with(run_go(&second), EAGLET_E_USAGE, &second.err, "--heads");
+  second.params.heads = 0;
+  assert_ok(run_go(&second), &second.err);
+  losses_of(first.out, a, 16);
+  losses_of(second.out, b, 16);
+  assert_true(b[0] < 0.5 * (a[0] + a[11])); /* the first step of the second run stands where the first run ended */
+  char *left = file_join(first.out, "model.safetensors"), *right = file_join(second.out, "model.safetensors");
+  struct safetensors x, y;
+  assert_ok(safetensors_open(&x, left, &first.err), &first.err);
+  assert_ok(safetensors_open(&y, right, &first.err), &first.err);
+  const struct tensor_entry *d2t = safetensors_find(&x, "d2t"), *again = safetensors_find(&y, "d2t");
+  assert_memory_equal(d2t->data, again->data, d2t->n_bytes);
+  safetensors_close(&x), safetensors_close(&y);
+  free(left), free(right), free(vocab), free(other);
+  run_clear(&first), run_clear(&second);
+}
+
+/* A run that meets not-a-number stops, tells the step, and leaves no state with it. */
+static void test_not_a_number(void **state) {
+  struct run r;
+  struct compute *compute;
+  struct model *model;
+  struct vocab_map map;
+  struct head_config config;
+  run_init(&r, *state, "out");
+  char *broken = file_join(*state, "broken"), *path = file_join(r.out, "state/state.safetensors");
+  assert_ok(compute_open_cpu(&compute, 1, EAGLET_PRECISION_EXACT, &r.err), &r.err);
+  assert_ok(model_open(&model, &(struct model_params){.path = r.model, .compute = compute}, &r.err), &r.err);
+  assert_ok(vocab_map_identity(&map, 4096, &r.err), &r.err);
+  r.params.rope_theta = 10000;
+  assert_ok(head_config_new(&config, &r.params, model, 4096, &r.err), &r.err);
+  float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
+  head_parameters_init(parameters, &config, model, &map, 1);
+  parameters[head_parameter_offset(&config, HEAD_DOWN) + 5] = NAN;
+  assert_ok(head_export(broken, &(struct head_export){.config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_F32, .target = model}, &r.err), &r.err);
+  free(parameters);
+  vocab_map_release(&map);
+  model_close(model);
+  compute_close(compute);
+  r.params.init = broken;
+  assert_failed_with(run_go(&r), EAGLET_E_CHECK, &r.err, "step 1: loss");
+  assert_false(file_exists(path));
+  free(broken), free(path);
+  run_clear(&r);
+}
+
+int main(void) {
+#define RUN(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_remove)
+  const struct CMUnitTest tests[] = {RUN(test_learns), RUN(test_resume_is_exact), RUN(test_interruption_saves), RUN(test_refusals),
+                                     RUN(test_micro_batches_do_not_matter), RUN(test_nothing_in_vocabulary), RUN(test_stored_equals_live),
+                                     RUN(test_warm_start), RUN(test_not_a_number)};
+  return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
+}

@@ -1,5 +1,6 @@
-/* test_training.c - the training ops of the CPU backend against the plainest code that says what they mean, in double: products in every
- * transposition, norms, the FFN's gate, the unrolled attention forward and backward, the distillation loss with its gradient, AdamW. */
+/* test_training.c - the training ops of the CPU backend against the plainest code that says what they mean, in double:
+ * products in every transposition, norms, the FFN's gate, the unrolled attention forward and backward, the distillation
+ * loss with its gradient, AdamW. */
 #include "compute/training.h"
 
 #include "base/memory.h"
@@ -45,13 +46,16 @@ static double max_rel(const float *a, const double *b, size_t n) {
 static void check_gemm(struct compute *c, const struct gemm_params *shape) {
   int32_t m = shape->m, n = shape->n, k = shape->k;
   int64_t lda = (shape->transpose_a ? m : k) + 3, ldb = (shape->transpose_b ? k : n) + 5, ldc = n + 7;
-  float *a = noise((size_t)((shape->transpose_a ? k : m) * lda), 1), *b = noise((size_t)((shape->transpose_b ? n : k) * ldb), 2), *out = noise((size_t)(m * ldc), 3);
+  float *a = noise((size_t)((shape->transpose_a ? k : m) * lda), 1),
+        *b = noise((size_t)((shape->transpose_b ? n : k) * ldb), 2), *out = noise((size_t)(m * ldc), 3);
   double *expected = malloc(sizeof(double) * (size_t)(m * ldc));
   for (int64_t i = 0; i < m * ldc; i++) expected[i] = out[i];
   for (int32_t i = 0; i < m; i++) {
     for (int32_t j = 0; j < n; j++) {
       double sum = 0;
-      for (int32_t l = 0; l < k; l++) sum += (double)(shape->transpose_a ? a[l * lda + i] : a[i * lda + l]) * (shape->transpose_b ? b[j * ldb + l] : b[l * ldb + j]);
+      for (int32_t l = 0; l < k; l++)
+        sum += (double)(shape->transpose_a ? a[l * lda + i] : a[i * lda + l]) *
+               (shape->transpose_b ? b[j * ldb + l] : b[l * ldb + j]);
       expected[i * ldc + j] = shape->alpha * sum + shape->beta * out[i * ldc + j];
     }
   }
@@ -66,7 +70,12 @@ static void test_gemm(void **state) {
   const int32_t shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {33, 65, 17}, {64, 320, 96}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     for (int bits = 0; bits < 8; bits++) {
-      const struct gemm_params p = {.m = shapes[i][0], .n = shapes[i][1], .k = shapes[i][2], .transpose_a = bits & 1, .transpose_b = bits & 2, .alpha = 0.5f,
+      const struct gemm_params p = {.m = shapes[i][0],
+                                    .n = shapes[i][1],
+                                    .k = shapes[i][2],
+                                    .transpose_a = bits & 1,
+                                    .transpose_b = bits & 2,
+                                    .alpha = 0.5f,
                                     .beta = bits & 4 ? 1.0f : 0.0f};
       check_gemm(*state, &p);
     }
@@ -88,14 +97,17 @@ static void test_gemm_ignores_garbage(void **state) {
 static void test_gemm_over_no_rows(void **state) {
   struct compute *c = *state;
   float out[4] = {1, 2, 3, 4}, none[4] = {0};
-  const struct gemm_params p = {.m = 2, .n = 2, .k = 0, .transpose_a = true, .alpha = 1, .beta = 1, .a = none, .b = none, .c = out};
+  const struct gemm_params p = {
+      .m = 2, .n = 2, .k = 0, .transpose_a = true, .alpha = 1, .beta = 1, .a = none, .b = none, .c = out};
   c->training->gemm(c, &p);
   for (int i = 0; i < 4; i++) assert_true(out[i] == (float)(i + 1));
 }
 
 /* ---- element-wise ---- */
 
-static double silu(double x) { return x / (1 + exp(-x)); }
+static double silu(double x) {
+  return x / (1 + exp(-x));
+}
 
 static void test_silu_mul_backward(void **state) {
   struct compute *c = *state;
@@ -128,7 +140,8 @@ static void test_rms_norm_backward(void **state) {
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0; i < ROWS * ROW; i++) d_x[i] = pass ? 1.0f : NAN;
     memset(d_w, 0, sizeof d_w);
-    const struct norm_backward_params p = {.dim = N, .eps = 1e-5f, .accumulate_x = pass, .x_row = ROW, .dy_row = ROW, .dx_row = ROW};
+    const struct norm_backward_params p = {
+        .dim = N, .eps = 1e-5f, .accumulate_x = pass, .x_row = ROW, .dy_row = ROW, .dx_row = ROW};
     c->training->rms_norm_backward(c, d_x, d_w, d, x, w, ROWS, &p);
     double e_w[N] = {0};
     for (int r = 0; r < ROWS; r++) {
@@ -166,8 +179,12 @@ struct attention_case {
   struct ttt_attention_params params;
 };
 
-static int32_t rows_of_step(int j) { return j == 0 ? SLOTS : QUERIES + 2 * (LATER - j); }
-static size_t kv_floats(int j) { return (size_t)rows_of_step(j) * KV * DIM; }
+static int32_t rows_of_step(int j) {
+  return j == 0 ? SLOTS : QUERIES + 2 * (LATER - j);
+}
+static size_t kv_floats(int j) {
+  return (size_t)rows_of_step(j) * KV * DIM;
+}
 
 static void make_case(struct attention_case *a) {
   static const int32_t slots[QUERIES] = {0, 1, 5, 6, 12, 13, 14, 20, 22};
@@ -188,9 +205,20 @@ static void make_case(struct attention_case *a) {
     a->d_key[j] = calloc(kv_floats(j), sizeof(float));
     a->d_value[j] = calloc(kv_floats(j), sizeof(float));
   }
-  a->params = (struct ttt_attention_params){.n = QUERIES, .n_heads = HEADS, .n_kv_heads = KV, .head_dim = DIM, .n_steps = LATER, .slot = a->slot, .first = a->first,
-                                            .step_row = a->step_row, .q = a->q, .key = (const float *const *)a->key, .value = (const float *const *)a->value,
-                                            .scale = 0.3f, .out = a->out, .log_sum = a->log_sum};
+  a->params = (struct ttt_attention_params){.n = QUERIES,
+                                            .n_heads = HEADS,
+                                            .n_kv_heads = KV,
+                                            .head_dim = DIM,
+                                            .n_steps = LATER,
+                                            .slot = a->slot,
+                                            .first = a->first,
+                                            .step_row = a->step_row,
+                                            .q = a->q,
+                                            .key = (const float *const *)a->key,
+                                            .value = (const float *const *)a->value,
+                                            .scale = 0.3f,
+                                            .out = a->out,
+                                            .log_sum = a->log_sum};
 }
 
 static void free_case(struct attention_case *a) {
@@ -206,7 +234,8 @@ static void plain_row(const struct attention_case *a, int i, int head, double *o
   for (int j = 1; j <= LATER; j++) step[n] = j, row[n++] = a->rows[j][i];
   for (int e = 0; e < n; e++) {
     weight[e] = 0;
-    for (int d = 0; d < DIM; d++) weight[e] += (double)a->q[(i * HEADS + head) * DIM + d] * a->key[step[e]][(row[e] * KV + head / 2) * DIM + d];
+    for (int d = 0; d < DIM; d++)
+      weight[e] += (double)a->q[(i * HEADS + head) * DIM + d] * a->key[step[e]][(row[e] * KV + head / 2) * DIM + d];
     weight[e] *= a->params.scale;
     most = fmax(most, weight[e]);
   }
@@ -256,7 +285,8 @@ static void test_attention_backward(void **state) {
   struct attention_case a;
   make_case(&a);
   c->training->ttt_attention(c, &a.params);
-  const struct ttt_attention_backward_params p = {.forward = a.params, .d_out = a.d_out, .d_q = a.d_q, .d_key = a.d_key, .d_value = a.d_value};
+  const struct ttt_attention_backward_params p = {
+      .forward = a.params, .d_out = a.d_out, .d_q = a.d_q, .d_key = a.d_key, .d_value = a.d_value};
   c->training->ttt_attention_backward(c, &p);
   for (int i = 0; i < QUERIES * HEADS * DIM; i += 7) assert_true(fabs(slope(&a, a.q + i) - a.d_q[i]) < 2e-4);
   for (int j = 0; j <= LATER; j++) {
@@ -278,18 +308,27 @@ static void test_attention_backward(void **state) {
 static void test_distill(void **state) {
   struct compute *c = *state;
   enum { N = 5, V = 101 };
-  float *logits = noise(N * V, 1), *target = noise(3 * V, 2), *found = noise(N * V, 1), weight[N] = {0.5f, 0, 1, 0.25f, 2}, loss[N];
+  float *logits = noise(N * V, 1), *target = noise(3 * V, 2), *found = noise(N * V, 1),
+        weight[N] = {0.5f, 0, 1, 0.25f, 2}, loss[N];
   int32_t target_row[N] = {0, 1, 2, 2, 0};
   uint8_t hit[N];
   c->training->softmax(c, target, 3, V);
   found[3 * V + 17] = logits[3 * V + 17] = 80; /* far beyond what exp() of a float could sum unshifted with the rest */
-  const struct distill_params p = {.n = N, .n_vocab = V, .logits = found, .target = target, .target_row = target_row, .weight = weight, .loss = loss, .hit = hit};
+  const struct distill_params p = {.n = N,
+                                   .n_vocab = V,
+                                   .logits = found,
+                                   .target = target,
+                                   .target_row = target_row,
+                                   .weight = weight,
+                                   .loss = loss,
+                                   .hit = hit};
   c->training->distill(c, &p);
   for (int i = 0; i < N; i++) {
     const float *l = logits + i * V, *t = target + target_row[i] * V;
     double most = -1e30, sum = 0, expected = 0, gradient[V];
     int best = 0, wanted = 0;
-    for (int v = 0; v < V; v++) most = fmax(most, l[v]), best = l[v] > l[best] ? v : best, wanted = t[v] > t[wanted] ? v : wanted;
+    for (int v = 0; v < V; v++)
+      most = fmax(most, l[v]), best = l[v] > l[best] ? v : best, wanted = t[v] > t[wanted] ? v : wanted;
     for (int v = 0; v < V; v++) sum += exp(l[v] - most);
     for (int v = 0; v < V; v++) {
       expected -= t[v] * (l[v] - most - log(sum));
@@ -297,8 +336,10 @@ static void test_distill(void **state) {
     }
     assert_true(fabs(loss[i] - expected) < 2e-5 * fabs(expected));
     assert_int_equal(hit[i], best == wanted);
-    if (weight[i] > 0) assert_true(max_rel(found + i * V, gradient, V) < 5e-6);
-    else for (int v = 0; v < V; v++) assert_true(found[i * V + v] == 0);
+    if (weight[i] > 0)
+      assert_true(max_rel(found + i * V, gradient, V) < 5e-6);
+    else
+      for (int v = 0; v < V; v++) assert_true(found[i * V + v] == 0);
   }
   free(logits), free(target), free(found);
 }
@@ -311,13 +352,20 @@ static void test_adamw(void **state) {
   for (int i = 0; i < N; i++) ew[i] = w[i];
   for (int step = 1; step <= 20; step++) {
     float *g = noise(N, 100 + (uint64_t)step);
-    const struct adamw_params p = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = step, .grad_scale = 0.5f};
+    const struct adamw_params p = {.lr = 0.01f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .eps = 1e-8f,
+                                   .weight_decay = 0.1f,
+                                   .step = step,
+                                   .grad_scale = 0.5f};
     c->training->adamw(c, w, m, v, g, N, &p);
     for (int i = 0; i < N; i++) {
       double d = 0.5 * g[i];
       em[i] = 0.9 * em[i] + 0.1 * d;
       ev[i] = 0.95 * ev[i] + 0.05 * d * d;
-      ew[i] = ew[i] * (1 - 0.01 * 0.1) - 0.01 * (em[i] / (1 - pow(0.9, step))) / (sqrt(ev[i] / (1 - pow(0.95, step))) + 1e-8);
+      ew[i] = ew[i] * (1 - 0.01 * 0.1) -
+              0.01 * (em[i] / (1 - pow(0.9, step))) / (sqrt(ev[i] / (1 - pow(0.95, step))) + 1e-8);
     }
     free(g);
   }
@@ -341,10 +389,16 @@ static void test_sums_and_scatter(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_ignores_garbage), cmocka_unit_test(test_gemm_over_no_rows),
-      cmocka_unit_test(test_silu_mul_backward), cmocka_unit_test(test_rms_norm_backward),
-      cmocka_unit_test(test_attention_forward), cmocka_unit_test(test_attention_backward),
-      cmocka_unit_test(test_distill), cmocka_unit_test(test_adamw), cmocka_unit_test(test_sums_and_scatter),
+      cmocka_unit_test(test_gemm),
+      cmocka_unit_test(test_gemm_ignores_garbage),
+      cmocka_unit_test(test_gemm_over_no_rows),
+      cmocka_unit_test(test_silu_mul_backward),
+      cmocka_unit_test(test_rms_norm_backward),
+      cmocka_unit_test(test_attention_forward),
+      cmocka_unit_test(test_attention_backward),
+      cmocka_unit_test(test_distill),
+      cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_sums_and_scatter),
   };
   return cmocka_run_group_tests_name("training", tests, open_compute, close_compute);
 }

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/util.h"
 
+#include <cpuid.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,14 @@ static const struct compute inference_table = {
     .training = &training_table,
 };
 
+/* Not every compiler's __builtin_cpu_supports knows f16c. */
+static bool has_f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static const struct kernels *kernels_for(const char *isa) {
-  bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!isa) return has_avx512 ? &kernels_avx512 : has_avx2 ? &kernels_avx2 : &kernels_scalar;

@@ -1,5 +1,5 @@
-/* test_rows.c - the small ops: norms, sums, the gated activation, gathers, argmax, memory. Values against double, bits
- * against the same row in other company and on other team sizes. */
+/* test_elementwise.c - the small ops: norms, sums, the gated activation, gathers, argmax, memory. Values against
+ * double, bits against the same row in other company and on other team sizes. */
 #include "compute_fixture.h"
 
 #include <stdint.h>
@@ -218,5 +218,5 @@ int main(void) {
       cmocka_unit_test(test_gather_rows),      cmocka_unit_test(test_argmax), cmocka_unit_test(test_memory),
       cmocka_unit_test(test_team_sizes_agree),
   };
-  return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* head_parameters.c - names, shapes and places of a head's trained parameters in their one block (head_file.h). A table; no state. */
+/* head_parameters.c - names, shapes and places of a head's trained parameters in their one block (head_file.h). A
+ * table; no state. */
 #include "draft/head_file.h"
 
 static const char *const names[HEAD_PARAMETER_COUNT] = {
@@ -17,7 +18,9 @@ static const char *const names[HEAD_PARAMETER_COUNT] = {
     [HEAD_LM_HEAD] = "lm_head.weight",
 };
 
-const char *head_parameter_name(enum head_parameter parameter) { return names[parameter]; }
+const char *head_parameter_name(enum head_parameter parameter) {
+  return names[parameter];
+}
 
 static void set(int64_t shape[2], int64_t rows, int64_t columns) {
   shape[0] = rows;
@@ -27,16 +30,32 @@ static void set(int64_t shape[2], int64_t rows, int64_t columns) {
 void head_parameter_shape(const struct head_config *c, enum head_parameter parameter, int64_t shape[2]) {
   int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
   switch (parameter) {
-  case HEAD_FC: set(shape, c->hidden, (int64_t)c->n_states * c->target_hidden); break;
-  case HEAD_Q: set(shape, q, 2 * (int64_t)c->hidden); break;
+  case HEAD_FC:
+    set(shape, c->hidden, (int64_t)c->n_states * c->target_hidden);
+    break;
+  case HEAD_Q:
+    set(shape, q, 2 * (int64_t)c->hidden);
+    break;
   case HEAD_K:
-  case HEAD_V: set(shape, kv, 2 * (int64_t)c->hidden); break;
-  case HEAD_O: set(shape, c->hidden, q); break;
+  case HEAD_V:
+    set(shape, kv, 2 * (int64_t)c->hidden);
+    break;
+  case HEAD_O:
+    set(shape, c->hidden, q);
+    break;
   case HEAD_GATE:
-  case HEAD_UP: set(shape, c->intermediate, c->hidden); break;
-  case HEAD_DOWN: set(shape, c->hidden, c->intermediate); break;
-  case HEAD_LM_HEAD: set(shape, c->n_draft, c->hidden); break;
-  default: set(shape, c->hidden, 1); break; /* the norms */
+  case HEAD_UP:
+    set(shape, c->intermediate, c->hidden);
+    break;
+  case HEAD_DOWN:
+    set(shape, c->hidden, c->intermediate);
+    break;
+  case HEAD_LM_HEAD:
+    set(shape, c->n_draft, c->hidden);
+    break;
+  default:
+    set(shape, c->hidden, 1);
+    break; /* the norms */
   }
 }
 
@@ -50,4 +69,6 @@ int64_t head_parameter_offset(const struct head_config *config, enum head_parame
   return offset;
 }
 
-int64_t head_parameters_total(const struct head_config *config) { return head_parameter_offset(config, HEAD_PARAMETER_COUNT); }
+int64_t head_parameters_total(const struct head_config *config) {
+  return head_parameter_offset(config, HEAD_PARAMETER_COUNT);
+}

@@ -1,5 +1,6 @@
-/* head_training.c - see head_training.h. Owns the activations of one micro-batch, all unrolled steps. The hard part is which rows exist: step k
- * holds the slots that carry loss at step k or later ("active"), a subset of step k-1's; step 0 besides holds keys and values of every slot.
+/* head_training.c - see head_training.h. Owns the activations of one micro-batch, all unrolled steps. The hard part is
+ * which rows exist: step k holds the slots that carry loss at step k or later ("active"), a subset of step k-1's; step
+ * 0 besides holds keys and values of every slot.
  *
  * Letters: S slots, n_k active rows of step k, H hidden, D head dimension, Vd draft vocabulary, I intermediate.
  */
@@ -18,24 +19,24 @@
 /* What one unrolled step keeps for backward. `in` rows are those with keys: all S at step 0, the active ones later. */
 struct step {
   int32_t n, n_in;
-  int32_t *slot;          /* [n] */
-  int32_t *row_in;        /* [n] the active row's index among the in-rows */
-  int32_t *row_before;    /* [n] its index among step k-1's active rows (k >= 1) */
-  int32_t *position;      /* [n] rope positions of the active rows */
-  int32_t *position_in;   /* [n_in] */
+  int32_t *slot;                   /* [n] */
+  int32_t *row_in;                 /* [n] the active row's index among the in-rows */
+  int32_t *row_before;             /* [n] its index among step k-1's active rows (k >= 1) */
+  int32_t *position;               /* [n] rope positions of the active rows */
+  int32_t *position_in;            /* [n_in] */
   int32_t *in_step[STEPS_MAX + 1]; /* [n] its row in step j's key arrays, j = 1..k */
-  float *embedding, *g;   /* [n_in, H] */
-  float *u;               /* [n_in, 2H] */
-  float *key, *value;     /* [n_in, n_kv D] */
-  float *u_active;        /* [n, 2H]; step 0 gathers, later steps share u */
-  float *q, *attended;    /* [n, n_heads D] */
-  float *log_sum;         /* [n, n_heads] */
-  float *y, *y_normed;    /* [n, H] */
-  float *gate, *up, *act; /* [n, I] */
-  float *z, *z_normed;    /* [n, H] */
-  float *d_normed;        /* [n, H] gradient of z_normed from the loss */
-  float *d_z;             /* [n, H] */
-  float *d_key, *d_value; /* [n_in, n_kv D] */
+  float *embedding, *g;            /* [n_in, H] */
+  float *u;                        /* [n_in, 2H] */
+  float *key, *value;              /* [n_in, n_kv D] */
+  float *u_active;                 /* [n, 2H]; step 0 gathers, later steps share u */
+  float *q, *attended;             /* [n, n_heads D] */
+  float *log_sum;                  /* [n, n_heads] */
+  float *y, *y_normed;             /* [n, H] */
+  float *gate, *up, *act;          /* [n, I] */
+  float *z, *z_normed;             /* [n, H] */
+  float *d_normed;                 /* [n, H] gradient of z_normed from the loss */
+  float *d_z;                      /* [n, H] */
+  float *d_key, *d_value;          /* [n_in, n_kv D] */
 };
 
 struct head_training {
@@ -45,11 +46,11 @@ struct head_training {
   int32_t slots_max, n_steps;
   struct step steps[STEPS_MAX];
   struct arena floats, ints;
-  float *logits, *loss, *weight;  /* chunk */
+  float *logits, *loss, *weight; /* chunk */
   uint8_t *hit;
   int32_t *target_row;
   int32_t chunk_rows;
-  int32_t *segment_of;            /* [S] segment_first of each slot, for the active rows */
+  int32_t *segment_of; /* [S] segment_first of each slot, for the active rows */
   float *scratch_h, *scratch_2h, *scratch_i, *scratch_i2, *scratch_q, *scratch_q2; /* backward temporaries of S rows */
   double flops;
 };
@@ -61,8 +62,12 @@ struct widths {
 };
 
 static struct widths widths_of(const struct head_config *c) {
-  return (struct widths){.h = (size_t)c->hidden, .kv = (size_t)c->n_kv_heads * (size_t)c->head_dim, .q = (size_t)c->n_heads * (size_t)c->head_dim,
-                         .inter = (size_t)c->intermediate, .heads = (size_t)c->n_heads, .vocab = (size_t)c->n_draft};
+  return (struct widths){.h = (size_t)c->hidden,
+                         .kv = (size_t)c->n_kv_heads * (size_t)c->head_dim,
+                         .q = (size_t)c->n_heads * (size_t)c->head_dim,
+                         .inter = (size_t)c->intermediate,
+                         .heads = (size_t)c->n_heads,
+                         .vocab = (size_t)c->n_draft};
 }
 
 static size_t step_floats(const struct widths *w, size_t slots) {
@@ -70,7 +75,8 @@ static size_t step_floats(const struct widths *w, size_t slots) {
   return slots * row + 24 * 16;
 }
 
-enum eaglet_status head_training_create(struct head_training **out, const struct head_training_params *params, struct eaglet_error *err) {
+enum eaglet_status head_training_create(struct head_training **out, const struct head_training_params *params,
+                                        struct eaglet_error *err) {
   const struct head_config *config = params->config;
   const struct widths w = widths_of(config);
   size_t slots = (size_t)params->slots_max, steps = (size_t)params->unroll_max;
@@ -81,10 +87,14 @@ enum eaglet_status head_training_create(struct head_training **out, const struct
   t->chunk_rows = (int32_t)(LOGITS_CHUNK_FLOATS / w.vocab);
   if (t->chunk_rows < 16) t->chunk_rows = 16;
   size_t chunk = (size_t)t->chunk_rows;
-  size_t n_floats = steps * step_floats(&w, slots) + chunk * (w.vocab + 3) + slots * (3 * w.h + 2 * w.inter + 2 * w.q) + 64 * 16;
+  size_t n_floats =
+      steps * step_floats(&w, slots) + chunk * (w.vocab + 3) + slots * (3 * w.h + 2 * w.inter + 2 * w.q) + 64 * 16;
   enum eaglet_status status = arena_init(&t->floats, n_floats * sizeof(float), err);
-  if (status == EAGLET_OK) status = arena_init(&t->ints, (steps * (slots * (5 + steps) + 256) + slots * 2 + chunk * 2 + 1024) * sizeof(int32_t), err);
-  if (status == EAGLET_OK) status = rope_table_init(&t->rope, t->compute, &config->rope, params->slots_max + params->unroll_max, err);
+  if (status == EAGLET_OK)
+    status = arena_init(&t->ints,
+                        (steps * (slots * (5 + steps) + 256) + slots * 2 + chunk * 2 + 1024) * sizeof(int32_t), err);
+  if (status == EAGLET_OK)
+    status = rope_table_init(&t->rope, t->compute, &config->rope, params->slots_max + params->unroll_max, err);
   if (status != EAGLET_OK) {
     head_training_free(t);
     return status;
@@ -101,8 +111,12 @@ void head_training_free(struct head_training *t) {
   free(t);
 }
 
-static float *take(struct head_training *t, size_t rows, size_t width) { return arena_take(&t->floats, rows * width * sizeof(float)); }
-static int32_t *take_ints(struct head_training *t, size_t n) { return arena_take(&t->ints, n * sizeof(int32_t)); }
+static float *take(struct head_training *t, size_t rows, size_t width) {
+  return arena_take(&t->floats, rows * width * sizeof(float));
+}
+static int32_t *take_ints(struct head_training *t, size_t n) {
+  return arena_take(&t->ints, n * sizeof(int32_t));
+}
 
 static void carve_step(struct head_training *t, int32_t k) {
   struct step *s = &t->steps[k];
@@ -142,7 +156,9 @@ static bool masked(const struct micro_batch *b, int32_t slot, int32_t k) {
   return !b->reply_begin || slot >= b->reply_begin[slot + k];
 }
 
-static bool carries_loss(const struct micro_batch *b, int32_t slot, int32_t k) { return masked(b, slot, k) && b->target_row[slot + k] >= 0; }
+static bool carries_loss(const struct micro_batch *b, int32_t slot, int32_t k) {
+  return masked(b, slot, k) && b->target_row[slot + k] >= 0;
+}
 
 static int32_t steps_needed(const struct micro_batch *b, int32_t slot) {
   int32_t needed = b->compute_all ? b->n_steps : 0;
@@ -192,18 +208,22 @@ struct linear {
 };
 
 static void linear_forward(struct head_training *t, float *y, const float *x, const float *w, struct linear l) {
-  const struct gemm_params p = {.m = l.n, .n = l.n_out, .k = l.n_in, .transpose_b = true, .alpha = 1, .a = x, .b = w, .c = y};
+  const struct gemm_params p = {
+      .m = l.n, .n = l.n_out, .k = l.n_in, .transpose_b = true, .alpha = 1, .a = x, .b = w, .c = y};
   t->compute->training->gemm(t->compute, &p);
   t->flops += 6.0 * l.n * l.n_out * l.n_in; /* forward, and the two products of its backward */
 }
 
-static void linear_back_x(struct head_training *t, float *d_x, const float *d_y, const float *w, struct linear l, float beta) {
-  const struct gemm_params p = {.m = l.n, .n = l.n_in, .k = l.n_out, .alpha = 1, .beta = beta, .a = d_y, .b = w, .c = d_x};
+static void linear_back_x(struct head_training *t, float *d_x, const float *d_y, const float *w, struct linear l,
+                          float beta) {
+  const struct gemm_params p = {
+      .m = l.n, .n = l.n_in, .k = l.n_out, .alpha = 1, .beta = beta, .a = d_y, .b = w, .c = d_x};
   t->compute->training->gemm(t->compute, &p);
 }
 
 static void linear_back_w(struct head_training *t, float *d_w, const float *d_y, const float *x, struct linear l) {
-  const struct gemm_params p = {.m = l.n_out, .n = l.n_in, .k = l.n, .transpose_a = true, .alpha = 1, .beta = 1, .a = d_y, .b = x, .c = d_w};
+  const struct gemm_params p = {
+      .m = l.n_out, .n = l.n_in, .k = l.n, .transpose_a = true, .alpha = 1, .beta = 1, .a = d_y, .b = x, .c = d_w};
   t->compute->training->gemm(t->compute, &p);
 }
 
@@ -219,11 +239,22 @@ static void norm(struct head_training *t, float *out, const float *x, const floa
   t->compute->rms_norm(t->compute, out, x, w, n, &p);
 }
 
-static void rotate(struct head_training *t, float *x, int32_t n_heads, const int32_t *positions, int32_t n, bool inverse) {
+static void rotate(struct head_training *t, float *x, int32_t n_heads, const int32_t *positions, int32_t n,
+                   bool inverse) {
   const int32_t dim = t->config.head_dim;
-  const struct rope_params p = {.out = x, .x = x, .out_row = (int64_t)n_heads * dim, .x_row = (int64_t)n_heads * dim, .out_head = dim, .x_head = dim,
-                                .n_heads = n_heads, .n_pairs = t->rope.n_pairs, .style = t->config.rope.style, .cos = t->rope.cos, .sin = t->rope.sin,
-                                .positions = positions, .inverse = inverse};
+  const struct rope_params p = {.out = x,
+                                .x = x,
+                                .out_row = (int64_t)n_heads * dim,
+                                .x_row = (int64_t)n_heads * dim,
+                                .out_head = dim,
+                                .x_head = dim,
+                                .n_heads = n_heads,
+                                .n_pairs = t->rope.n_pairs,
+                                .style = t->config.rope.style,
+                                .cos = t->rope.cos,
+                                .sin = t->rope.sin,
+                                .positions = positions,
+                                .inverse = inverse};
   t->compute->rope(t->compute, &p, n);
 }
 
@@ -236,9 +267,12 @@ static void step_inputs(struct head_training *t, const float *parameters, const 
   for (int32_t i = 0; i < s->n_in; i++) {
     int32_t slot = k == 0 ? i : s->slot[i];
     float *to = s->embedding + (int64_t)i * h;
-    if (in_segment(b, slot, k)) memcpy(to, b->embeddings + (int64_t)(slot + k) * h, sizeof(float) * (size_t)h);
-    else if (b->pad_embedding) memcpy(to, b->pad_embedding, sizeof(float) * (size_t)h);
-    else memset(to, 0, sizeof(float) * (size_t)h);
+    if (in_segment(b, slot, k))
+      memcpy(to, b->embeddings + (int64_t)(slot + k) * h, sizeof(float) * (size_t)h);
+    else if (b->pad_embedding)
+      memcpy(to, b->pad_embedding, sizeof(float) * (size_t)h);
+    else
+      memset(to, 0, sizeof(float) * (size_t)h);
   }
   if (k == 0) {
     struct linear fc = {s->n_in, h, t->config.n_states * t->config.target_hidden};
@@ -252,16 +286,28 @@ static void step_inputs(struct head_training *t, const float *parameters, const 
   norm(t, s->u + h, s->g, parameter(t, parameters, HEAD_HIDDEN_NORM), s->n_in, 2 * h);
 }
 
-static struct ttt_attention_params attention_of(const struct head_training *t, const struct micro_batch *b, int32_t k, const float **keys, const float **values) {
+static struct ttt_attention_params attention_of(const struct head_training *t, const struct micro_batch *b, int32_t k,
+                                                const float **keys, const float **values) {
   const struct step *s = &t->steps[k];
   for (int32_t j = 0; j <= k; j++) {
     keys[j] = t->steps[j].key;
     values[j] = t->steps[j].value;
   }
   for (int32_t i = 0; i < s->n; i++) t->segment_of[i] = b->segment_first[s->slot[i]];
-  return (struct ttt_attention_params){.n = s->n, .n_heads = t->config.n_heads, .n_kv_heads = t->config.n_kv_heads, .head_dim = t->config.head_dim,
-                                       .n_steps = k, .slot = s->slot, .first = t->segment_of, .step_row = (const int32_t *const *)s->in_step, .q = s->q,
-                                       .key = keys, .value = values, .scale = 1.0f / sqrtf((float)t->config.head_dim), .out = s->attended, .log_sum = s->log_sum};
+  return (struct ttt_attention_params){.n = s->n,
+                                       .n_heads = t->config.n_heads,
+                                       .n_kv_heads = t->config.n_kv_heads,
+                                       .head_dim = t->config.head_dim,
+                                       .n_steps = k,
+                                       .slot = s->slot,
+                                       .first = t->segment_of,
+                                       .step_row = (const int32_t *const *)s->in_step,
+                                       .q = s->q,
+                                       .key = keys,
+                                       .value = values,
+                                       .scale = 1.0f / sqrtf((float)t->config.head_dim),
+                                       .out = s->attended,
+                                       .log_sum = s->log_sum};
 }
 
 static void step_attention(struct head_training *t, const float *parameters, const struct micro_batch *b, int32_t k) {
@@ -303,7 +349,8 @@ struct loss_run {
   struct micro_result *result;
 };
 
-/* Logits, loss and gradients of rows [begin, begin+n) of step k. Rows without loss get weight 0 and any valid target row. */
+/* Logits, loss and gradients of rows [begin, begin+n) of step k. Rows without loss get weight 0 and any valid target
+ * row. */
 static void loss_chunk(struct head_training *t, const struct loss_run *run, int32_t k, const int32_t range[2]) {
   struct step *s = &t->steps[k];
   const struct micro_batch *b = run->batch;
@@ -315,8 +362,14 @@ static void loss_chunk(struct head_training *t, const struct loss_run *run, int3
     t->target_row[i] = counts ? b->target_row[s->slot[begin + i] + k] : 0;
     t->weight[i] = counts ? b->loss_scale * b->step_weight[k] : 0.0f;
   }
-  const struct distill_params distill = {.n = n, .n_vocab = t->config.n_draft, .logits = t->logits, .target = b->target, .target_row = t->target_row,
-                                         .weight = t->weight, .loss = t->loss, .hit = t->hit};
+  const struct distill_params distill = {.n = n,
+                                         .n_vocab = t->config.n_draft,
+                                         .logits = t->logits,
+                                         .target = b->target,
+                                         .target_row = t->target_row,
+                                         .weight = t->weight,
+                                         .loss = t->loss,
+                                         .hit = t->hit};
   t->compute->training->distill(t->compute, &distill);
   double loss = 0;
   for (int32_t i = 0; i < n; i++) {
@@ -356,7 +409,8 @@ static void carve_common(struct head_training *t, const struct micro_batch *b) {
   t->scratch_q2 = take(t, slots, w.q);
 }
 
-void head_training_forward(struct head_training *t, const float *parameters, const struct micro_batch *b, float *gradients, struct micro_result *result) {
+void head_training_forward(struct head_training *t, const float *parameters, const struct micro_batch *b,
+                           float *gradients, struct micro_result *result) {
   ASSERT(b->n_slots <= t->slots_max && b->n_steps >= 1 && b->n_steps <= STEPS_MAX);
   *result = (struct micro_result){0};
   arena_reset(&t->floats);
@@ -385,9 +439,12 @@ struct norm_back {
   bool accumulate;
 };
 
-static void norm_back(struct head_training *t, const float *parameters, float *gradients, enum head_parameter which, const struct norm_back *b) {
-  const struct norm_backward_params p = {.dim = t->config.hidden, .eps = (float)t->config.norm_eps, .dy_row = b->dy_row, .accumulate_x = b->accumulate};
-  t->compute->training->rms_norm_backward(t->compute, b->d_x, gradient(t, gradients, which), b->d_y, b->x, parameter(t, parameters, which), b->n, &p);
+static void norm_back(struct head_training *t, const float *parameters, float *gradients, enum head_parameter which,
+                      const struct norm_back *b) {
+  const struct norm_backward_params p = {
+      .dim = t->config.hidden, .eps = (float)t->config.norm_eps, .dy_row = b->dy_row, .accumulate_x = b->accumulate};
+  t->compute->training->rms_norm_backward(t->compute, b->d_x, gradient(t, gradients, which), b->d_y, b->x,
+                                          parameter(t, parameters, which), b->n, &p);
 }
 
 /* d_z -> d_y (in t->scratch_h): through the FFN and its residual. */
@@ -398,17 +455,20 @@ static void back_ffn(struct head_training *t, const float *parameters, float *gr
   float *d_act = t->scratch_i, *d_up = t->scratch_i2, *d_normed = s->d_normed; /* d_normed's own content is used up */
   linear_back_x(t, d_act, s->d_z, parameter(t, parameters, HEAD_DOWN), down, 0);
   linear_back_w(t, gradient(t, gradients, HEAD_DOWN), s->d_z, s->act, down);
-  t->compute->training->silu_mul_backward(t->compute, s->act, d_up, d_act, s->gate, s->up, (int64_t)s->n * inter); /* act becomes d_gate */
+  t->compute->training->silu_mul_backward(t->compute, s->act, d_up, d_act, s->gate, s->up,
+                                          (int64_t)s->n * inter); /* act becomes d_gate */
   linear_back_w(t, gradient(t, gradients, HEAD_GATE), s->act, s->y_normed, up);
   linear_back_w(t, gradient(t, gradients, HEAD_UP), d_up, s->y_normed, up);
   linear_back_x(t, d_normed, s->act, parameter(t, parameters, HEAD_GATE), up, 0);
   linear_back_x(t, d_normed, d_up, parameter(t, parameters, HEAD_UP), up, 1);
   memcpy(t->scratch_h, s->d_z, sizeof(float) * (size_t)s->n * (size_t)h);
-  norm_back(t, parameters, gradients, HEAD_POST_NORM, &(const struct norm_back){.d_x = t->scratch_h, .d_y = d_normed, .x = s->y, .n = s->n, .accumulate = true});
+  norm_back(t, parameters, gradients, HEAD_POST_NORM,
+            &(const struct norm_back){.d_x = t->scratch_h, .d_y = d_normed, .x = s->y, .n = s->n, .accumulate = true});
 }
 
 /* d_y (t->scratch_h) -> d_q (t->scratch_q), d_key and d_value of steps 0..k. */
-static void back_attention(struct head_training *t, const float *parameters, float *gradients, const struct micro_batch *b, int32_t k) {
+static void back_attention(struct head_training *t, const float *parameters, float *gradients,
+                           const struct micro_batch *b, int32_t k) {
   struct step *s = &t->steps[k];
   const struct head_config *c = &t->config;
   struct linear o = {s->n, c->hidden, c->n_heads * c->head_dim};
@@ -421,12 +481,17 @@ static void back_attention(struct head_training *t, const float *parameters, flo
     d_keys[j] = t->steps[j].d_key;
     d_values[j] = t->steps[j].d_value;
   }
-  const struct ttt_attention_backward_params back = {.forward = attention_of(t, b, k, keys, values), .d_out = d_out, .d_q = t->scratch_q, .d_key = d_keys, .d_value = d_values};
+  const struct ttt_attention_backward_params back = {.forward = attention_of(t, b, k, keys, values),
+                                                     .d_out = d_out,
+                                                     .d_q = t->scratch_q,
+                                                     .d_key = d_keys,
+                                                     .d_value = d_values};
   t->compute->training->ttt_attention_backward(t->compute, &back);
 }
 
 /* d_q, d_key, d_value -> d_u -> norms -> d_g (t->scratch_h gains it on the active rows) and, at step 0, fc. */
-static void back_inputs(struct head_training *t, const float *parameters, float *gradients, const struct micro_batch *b, int32_t k) {
+static void back_inputs(struct head_training *t, const float *parameters, float *gradients, const struct micro_batch *b,
+                        int32_t k) {
   struct step *s = &t->steps[k];
   const struct head_config *c = &t->config;
   int32_t h = c->hidden, kv = c->n_kv_heads * c->head_dim;
@@ -442,25 +507,36 @@ static void back_inputs(struct head_training *t, const float *parameters, float 
   if (d_u_active) {
     linear_back_x(t, d_u_active, t->scratch_q, parameter(t, parameters, HEAD_Q), query, 0);
     t->compute->training->scatter_add_rows(t->compute, d_u, d_u_active, s->row_in, s->n, 2 * h);
-  } else linear_back_x(t, d_u, t->scratch_q, parameter(t, parameters, HEAD_Q), query, 1);
-  /* The embedding is frozen: only its norm's weight learns, the rest of that gradient lands in a scratch that nobody reads. */
-  norm_back(t, parameters, gradients, HEAD_INPUT_NORM, &(const struct norm_back){.d_x = s->embedding, .d_y = d_u, .x = s->embedding, .n = s->n_in, .dy_row = 2 * h});
+  } else
+    linear_back_x(t, d_u, t->scratch_q, parameter(t, parameters, HEAD_Q), query, 1);
+  /* The embedding is frozen: only its norm's weight learns, the rest of that gradient lands in a scratch that nobody
+   * reads. */
+  norm_back(
+      t, parameters, gradients, HEAD_INPUT_NORM,
+      &(const struct norm_back){.d_x = s->embedding, .d_y = d_u, .x = s->embedding, .n = s->n_in, .dy_row = 2 * h});
   float *d_g = s->embedding;
   memset(d_g, 0, sizeof(float) * (size_t)s->n_in * (size_t)h);
   t->compute->training->scatter_add_rows(t->compute, d_g, t->scratch_h, s->row_in, s->n, h);
-  norm_back(t, parameters, gradients, HEAD_HIDDEN_NORM, &(const struct norm_back){.d_x = d_g, .d_y = d_u + h, .x = s->g, .n = s->n_in, .dy_row = 2 * h, .accumulate = true});
-  if (k > 0) t->compute->training->scatter_add_rows(t->compute, t->steps[k - 1].d_z, d_g, s->row_before, s->n, h);
-  else linear_back_w(t, gradient(t, gradients, HEAD_FC), d_g, b->features, (struct linear){s->n_in, h, c->n_states * c->target_hidden});
+  norm_back(t, parameters, gradients, HEAD_HIDDEN_NORM,
+            &(const struct norm_back){
+                .d_x = d_g, .d_y = d_u + h, .x = s->g, .n = s->n_in, .dy_row = 2 * h, .accumulate = true});
+  if (k > 0)
+    t->compute->training->scatter_add_rows(t->compute, t->steps[k - 1].d_z, d_g, s->row_before, s->n, h);
+  else
+    linear_back_w(t, gradient(t, gradients, HEAD_FC), d_g, b->features,
+                  (struct linear){s->n_in, h, c->n_states * c->target_hidden});
 }
 
-void head_training_backward(struct head_training *t, const float *parameters, const struct micro_batch *b, float *gradients) {
+void head_training_backward(struct head_training *t, const float *parameters, const struct micro_batch *b,
+                            float *gradients) {
   ASSERT(t->n_steps == b->n_steps);
   const struct widths w = widths_of(&t->config);
   for (int32_t k = 0; k < t->n_steps; k++) {
     struct step *s = &t->steps[k];
     memset(s->d_key, 0, sizeof(float) * (size_t)s->n_in * w.kv);
     memset(s->d_value, 0, sizeof(float) * (size_t)s->n_in * w.kv);
-    norm_back(t, parameters, gradients, HEAD_NORM, &(const struct norm_back){.d_x = s->d_z, .d_y = s->d_normed, .x = s->z, .n = s->n});
+    norm_back(t, parameters, gradients, HEAD_NORM,
+              &(const struct norm_back){.d_x = s->d_z, .d_y = s->d_normed, .x = s->z, .n = s->n});
   }
   for (int32_t k = t->n_steps - 1; k >= 0; k--) {
     if (t->steps[k].n == 0 && k > 0) continue;
@@ -476,4 +552,6 @@ int32_t head_training_hidden(const struct head_training *t, int32_t step, const 
   return t->steps[step].n;
 }
 
-double head_training_flops(const struct head_training *t) { return t->flops; }
+double head_training_flops(const struct head_training *t) {
+  return t->flops;
+}

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *metrics_path(const char *out) { return file_join(out, "metrics.jsonl"); }
+char *metrics_path(const char *out) {
+  return file_join(out, "metrics.jsonl");
+}
 
 static enum eaglet_status append(const char *out, json_t *line, struct eaglet_error *err) {
   struct eaglet_text text = json_dump(line, 0);
@@ -47,7 +49,8 @@ enum eaglet_status metrics_append_eval(const char *out, int64_t step, const json
   json_t *line = json_object(), *sources = json_object();
   const char *name;
   const json_t *row;
-  json_object_foreach(json_object_get(eval, "sources"), name, row) json_object_set(sources, name, json_object_get(row, "acceptance_length"));
+  json_object_foreach(json_object_get(eval, "sources"), name, row)
+      json_object_set(sources, name, json_object_get(row, "acceptance_length"));
   json_object_set_new(line, "step", json_integer(step));
   json_object_set(line, "acceptance_length", json_object_get(json_object_get(eval, "overall"), "acceptance_length"));
   json_object_set_new(line, "sources", sources);
@@ -58,8 +61,11 @@ enum eaglet_status metrics_rewind(const char *out, int64_t length, struct eaglet
   char *path = metrics_path(out);
   int64_t found = file_length(path);
   enum eaglet_status status = EAGLET_OK;
-  if (found > length) status = file_truncate(path, (uint64_t)length, err);
-  else if (found < length) log_warning("%s: expected %lld bytes of earlier steps, found %lld", path, (long long)length, (long long)(found < 0 ? 0 : found));
+  if (found > length)
+    status = file_truncate(path, (uint64_t)length, err);
+  else if (found < length)
+    log_warning("%s: expected %lld bytes of earlier steps, found %lld", path, (long long)length,
+                (long long)(found < 0 ? 0 : found));
   free(path);
   return status;
 }

@@ -11,7 +11,9 @@
 
 static const char *const block_names[3] = {"parameters", "m", "v"};
 
-static char *state_path(const char *out) { return memory_format("%s/state/state.safetensors", out); }
+static char *state_path(const char *out) {
+  return memory_format("%s/state/state.safetensors", out);
+}
 
 bool train_state_exists(const char *out) {
   char *path = state_path(out);
@@ -23,9 +25,12 @@ bool train_state_exists(const char *out) {
 static json_t *facts_of(const struct train_state *s) {
   char hash[3][20];
   const float *blocks[3] = {s->parameters, s->m, s->v};
-  for (int i = 0; i < 3; i++) snprintf(hash[i], sizeof hash[i], "%016llx", (unsigned long long)file_hash(blocks[i], sizeof(float) * (size_t)s->n_parameters, 0));
-  return json_pack("{si sI sI sI s{ss ss ss} sO}", "version", STATE_VERSION, "step", (json_int_t)s->step, "rows_seen", (json_int_t)s->rows_seen, "metrics_length",
-                   (json_int_t)s->metrics_length, "xxh3", block_names[0], hash[0], block_names[1], hash[1], block_names[2], hash[2], "settings", s->settings);
+  for (int i = 0; i < 3; i++)
+    snprintf(hash[i], sizeof hash[i], "%016llx",
+             (unsigned long long)file_hash(blocks[i], sizeof(float) * (size_t)s->n_parameters, 0));
+  return json_pack("{si sI sI sI s{ss ss ss} sO}", "version", STATE_VERSION, "step", (json_int_t)s->step, "rows_seen",
+                   (json_int_t)s->rows_seen, "metrics_length", (json_int_t)s->metrics_length, "xxh3", block_names[0],
+                   hash[0], block_names[1], hash[1], block_names[2], hash[2], "settings", s->settings);
 }
 
 enum eaglet_status train_state_save(const struct train_state *s, const char *out, struct eaglet_error *err) {
@@ -57,16 +62,19 @@ static char *value_text(const json_t *value) {
   return copy;
 }
 
-static enum eaglet_status compare_settings(const json_t *now, const json_t *then, const char *path, struct eaglet_error *err) {
+static enum eaglet_status compare_settings(const json_t *now, const json_t *then, const char *path,
+                                           struct eaglet_error *err) {
   const char *key;
   const json_t *value;
   if (!json_is_object(then)) FAIL(err, EAGLET_E_INPUT, "%s: settings: expected an object", path);
   json_object_foreach((json_t *)now, key, value) {
     const json_t *saved = json_object_get(then, key);
-    bool equal = json_is_real(value) && json_is_number(saved) ? json_real_value(value) == json_number_value(saved) : json_equal(value, saved);
+    bool equal = json_is_real(value) && json_is_number(saved) ? json_real_value(value) == json_number_value(saved)
+                                                              : json_equal(value, saved);
     if (equal) continue;
     char *expected = value_text(saved), *found = value_text(value);
-    enum eaglet_status status = error_set(err, EAGLET_E_USAGE, "%s: cannot resume: %s was %s, is now %s", path, key, expected, found);
+    enum eaglet_status status =
+        error_set(err, EAGLET_E_USAGE, "%s: cannot resume: %s was %s, is now %s", path, key, expected, found);
     free(expected);
     free(found);
     return status;
@@ -74,7 +82,8 @@ static enum eaglet_status compare_settings(const json_t *now, const json_t *then
   return EAGLET_OK;
 }
 
-static enum eaglet_status load_blocks(struct train_state *s, const struct safetensors *file, const json_t *hashes, struct eaglet_error *err) {
+static enum eaglet_status load_blocks(struct train_state *s, const struct safetensors *file, const json_t *hashes,
+                                      struct eaglet_error *err) {
   float *blocks[3] = {s->parameters, s->m, s->v};
   for (int i = 0; i < 3; i++) {
     const struct tensor_entry *tensor = safetensors_find(file, block_names[i]);
@@ -85,17 +94,20 @@ static enum eaglet_status load_blocks(struct train_state *s, const struct safete
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)file_hash(tensor->data, tensor->n_bytes, 0));
     const char *expected = json_string_value(json_object_get(hashes, block_names[i]));
     if (!expected || strcmp(hash, expected) != 0) {
-      FAIL(err, EAGLET_E_INPUT, "%s: %s: expected checksum %s, found %s", file->path, block_names[i], expected ? expected : "(none)", hash);
+      FAIL(err, EAGLET_E_INPUT, "%s: %s: expected checksum %s, found %s", file->path, block_names[i],
+           expected ? expected : "(none)", hash);
     }
     memcpy(blocks[i], tensor->data, tensor->n_bytes);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status load_facts(struct train_state *s, const struct safetensors *file, const json_t *facts, struct eaglet_error *err) {
+static enum eaglet_status load_facts(struct train_state *s, const struct safetensors *file, const json_t *facts,
+                                     struct eaglet_error *err) {
   int64_t version;
   TRY(json_get_int(&version, facts, "version", file->path, err));
-  if (version != STATE_VERSION) FAIL(err, EAGLET_E_INPUT, "%s: version: expected %d, found %lld", file->path, STATE_VERSION, (long long)version);
+  if (version != STATE_VERSION)
+    FAIL(err, EAGLET_E_INPUT, "%s: version: expected %d, found %lld", file->path, STATE_VERSION, (long long)version);
   TRY(json_get_int(&s->step, facts, "step", file->path, err));
   TRY(json_get_int(&s->rows_seen, facts, "rows_seen", file->path, err));
   TRY(json_get_int(&s->metrics_length, facts, "metrics_length", file->path, err));
@@ -110,8 +122,10 @@ enum eaglet_status train_state_load(struct train_state *s, const char *out, stru
   enum eaglet_status status = safetensors_open(&file, path, err);
   if (status == EAGLET_OK) {
     const char *text = safetensors_metadata(&file, "eaglet.train");
-    if (!text) status = error_set(err, EAGLET_E_INPUT, "%s: expected a training state, found no 'eaglet.train' metadata", path);
-    else status = json_parse(&facts, text, strlen(text), path, err);
+    if (!text)
+      status = error_set(err, EAGLET_E_INPUT, "%s: expected a training state, found no 'eaglet.train' metadata", path);
+    else
+      status = json_parse(&facts, text, strlen(text), path, err);
     if (status == EAGLET_OK) status = load_facts(s, &file, facts, err);
     json_decref(facts);
     safetensors_close(&file);

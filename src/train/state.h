@@ -1,6 +1,7 @@
-/* state.h - everything that resuming needs, in one file: out/state/state.safetensors holds the parameters and both moments (F32, one block
- * each) and, as metadata, step, place in the data, place in metrics.jsonl, settings and a checksum of every block. One file and one rename:
- * a killed run leaves the last whole state. A state of other settings or other data is refused by the setting's name (F10).
+/* state.h - everything that resuming needs, in one file: out/state/state.safetensors holds the parameters and both
+ * moments (F32, one block each) and, as metadata, step, place in the data, place in metrics.jsonl, settings and a
+ * checksum of every block. One file and one rename: a killed run leaves the last whole state. A state of other settings
+ * or other data is refused by the setting's name (F10).
  */
 #ifndef EAGLET_TRAIN_STATE_H
 #define EAGLET_TRAIN_STATE_H
@@ -9,14 +10,15 @@
 
 struct train_state {
   int64_t n_parameters;
-  float *parameters, *m, *v;   /* [n_parameters] borrowed */
-  int64_t step;                /* optimizer steps done */
-  int64_t rows_seen;           /* rows taken from the endless stream of shuffled epochs */
-  int64_t metrics_length;      /* bytes of metrics.jsonl that belong to these steps */
-  const json_t *settings;      /* object of what must not change, borrowed; values are numbers or strings */
+  float *parameters, *m, *v; /* [n_parameters] borrowed */
+  int64_t step;              /* optimizer steps done */
+  int64_t rows_seen;         /* rows taken from the endless stream of shuffled epochs */
+  int64_t metrics_length;    /* bytes of metrics.jsonl that belong to these steps */
+  const json_t *settings;    /* object of what must not change, borrowed; values are numbers or strings */
 };
 bool train_state_exists(const char *out);
-enum eaglet_status train_state_save(const struct train_state *state, const char *out, struct eaglet_error *err) MUST_USE;
+enum eaglet_status train_state_save(const struct train_state *state, const char *out,
+                                    struct eaglet_error *err) MUST_USE;
 /* n_parameters, the three blocks and settings are set by the caller; the rest is filled. */
 enum eaglet_status train_state_load(struct train_state *state, const char *out, struct eaglet_error *err) MUST_USE;
 

@@ -1,10 +1,11 @@
 /* supervision.h - from a row's trained-token mask to the slots that learn.
  *
- * A reply is a run of trained tokens P..E (E: its end-of-turn token). Slot t holds the feature of x_t and the token x_{t+1} and predicts
- * x_{t+2}; at unrolled step k it predicts x_{t+2+k}. Slot t learns at step k iff P-1 <= t and t+k <= E-2 for one reply (docs/EAGLE3.md): the
- * first draft of a reply is trained, no roll-out starts before its reply or leaves it. In the terms of struct micro_batch: loss_mask
- * marks the slots P-1..E-2 and reply_begin of such a slot is P-1 (0 for a reply that opens its row). Replies that touch count as one. What this module does not know: whether the target's argmax is in the draft
- * vocabulary.
+ * A reply is a run of trained tokens P..E (E: its end-of-turn token). Slot t holds the feature of x_t and the token
+ * x_{t+1} and predicts x_{t+2}; at unrolled step k it predicts x_{t+2+k}. Slot t learns at step k iff P-1 <= t and t+k
+ * <= E-2 for one reply (docs/EAGLE3.md): the first draft of a reply is trained, no roll-out starts before its reply or
+ * leaves it. In the terms of struct micro_batch: loss_mask marks the slots P-1..E-2 and reply_begin of such a slot is
+ * P-1 (0 for a reply that opens its row). Replies that touch count as one. What this module does not know: whether the
+ * target's argmax is in the draft vocabulary.
  */
 #ifndef EAGLET_TRAIN_SUPERVISION_H
 #define EAGLET_TRAIN_SUPERVISION_H

@@ -8,7 +8,8 @@
 
 #define CHUNK_FLOATS (4 << 20) /* a chunk's logits stay within 16 MiB */
 
-enum eaglet_status teacher_init(struct teacher *t, const struct model *model, const struct vocab_map *map, struct eaglet_error *err) {
+enum eaglet_status teacher_init(struct teacher *t, const struct model *model, const struct vocab_map *map,
+                                struct eaglet_error *err) {
   const struct features *f = &model->arch.features;
   *t = (struct teacher){.model = model, .map = map, .chunk_rows = CHUNK_FLOATS / f->n_vocab};
   if (t->chunk_rows < 16) t->chunk_rows = 16;
@@ -28,8 +29,10 @@ static void pick_columns(const struct teacher *t, float *target, int32_t n) {
   for (int32_t i = 0; i < n; i++) {
     const float *from = t->logits + i * vocab;
     float *to = target + (int64_t)i * map->n_draft;
-    if (map->n_draft == vocab) memcpy(to, from, sizeof(float) * (size_t)vocab);
-    else for (int32_t d = 0; d < map->n_draft; d++) to[d] = from[map->target[d]];
+    if (map->n_draft == vocab)
+      memcpy(to, from, sizeof(float) * (size_t)vocab);
+    else
+      for (int32_t d = 0; d < map->n_draft; d++) to[d] = from[map->target[d]];
   }
 }
 
@@ -45,7 +48,8 @@ void teacher_targets(struct teacher *t, float *target, uint8_t *in_vocabulary, c
     c->argmax(c, t->best, t->logits, n, f->n_vocab);
     pick_columns(t, to, n);
     c->training->softmax(c, to, n, t->map->n_draft);
-    for (int32_t i = 0; i < n; i++) in_vocabulary[begin + i] = t->map->n_draft == f->n_vocab || t->map->draft[t->best[i]] >= 0;
+    for (int32_t i = 0; i < n; i++)
+      in_vocabulary[begin + i] = t->map->n_draft == f->n_vocab || t->map->draft[t->best[i]] >= 0;
   }
 }
 

@@ -17,8 +17,8 @@
 struct run {
   struct trainer trainer;
   struct step_result last;
-  json_t *eval;              /* of the last evaluation, or NULL */
-  int64_t first_step;        /* of this run */
+  json_t *eval;       /* of the last evaluation, or NULL */
+  int64_t first_step; /* of this run */
   int64_t n_tokens;
   double seconds, head_seconds, flops;
 };
@@ -37,7 +37,12 @@ static char *facts_text(const struct run *r) {
 static enum eaglet_status export_head(const struct run *r, struct eaglet_error *err) {
   const struct trainer *t = &r->trainer;
   char *facts = facts_text(r);
-  const struct head_export export_ = {.config = &t->config, .map = &t->map, .parameters = t->parameters, .dtype = DTYPE_BF16, .target = t->model, .metadata_json = facts};
+  const struct head_export export_ = {.config = &t->config,
+                                      .map = &t->map,
+                                      .parameters = t->parameters,
+                                      .dtype = DTYPE_BF16,
+                                      .target = t->model,
+                                      .metadata_json = facts};
   enum eaglet_status status = head_export(t->settings.out, &export_, err);
   free(facts);
   return status;
@@ -48,8 +53,14 @@ static enum eaglet_status save(const struct run *r, struct eaglet_error *err) {
   char *path = metrics_path(t->settings.out);
   int64_t length = file_length(path);
   free(path);
-  const struct train_state state = {.n_parameters = t->n_parameters, .parameters = t->parameters, .m = t->m, .v = t->v, .step = t->step, .rows_seen = t->rows_seen,
-                                    .metrics_length = length > 0 ? length : 0, .settings = t->identity};
+  const struct train_state state = {.n_parameters = t->n_parameters,
+                                    .parameters = t->parameters,
+                                    .m = t->m,
+                                    .v = t->v,
+                                    .step = t->step,
+                                    .rows_seen = t->rows_seen,
+                                    .metrics_length = length > 0 ? length : 0,
+                                    .settings = t->identity};
   TRY(train_state_save(&state, t->settings.out, err));
   return export_head(r, err);
 }
@@ -57,21 +68,24 @@ static enum eaglet_status save(const struct run *r, struct eaglet_error *err) {
 /* ---- start ---- */
 
 static enum eaglet_status resume(struct trainer *t, struct eaglet_error *err) {
-  struct train_state state = {.n_parameters = t->n_parameters, .parameters = t->parameters, .m = t->m, .v = t->v, .settings = t->identity};
+  struct train_state state = {
+      .n_parameters = t->n_parameters, .parameters = t->parameters, .m = t->m, .v = t->v, .settings = t->identity};
   TRY(train_state_load(&state, t->settings.out, err));
   t->step = state.step;
   t->rows_seen = state.rows_seen;
   return metrics_rewind(t->settings.out, state.metrics_length, err);
 }
 
-/* A saved state is hours of work: without --resume it is not overwritten. --resume without one starts from the beginning, so that a
- * script may always pass it. */
+/* A saved state is hours of work: without --resume it is not overwritten. --resume without one starts from the
+ * beginning, so that a script may always pass it. */
 static enum eaglet_status start(struct run *r, struct eaglet_error *err) {
   struct trainer *t = &r->trainer;
   const char *out = t->settings.out;
   TRY(file_make_directory(out, err));
   if (train_state_exists(out)) {
-    if (!t->settings.resume) FAIL(err, EAGLET_E_USAGE, "%s: holds a saved state; continue with --resume, or remove %s/state to start over", out, out);
+    if (!t->settings.resume)
+      FAIL(err, EAGLET_E_USAGE, "%s: holds a saved state; continue with --resume, or remove %s/state to start over",
+           out, out);
     TRY(resume(t, err));
   } else {
     char *path = metrics_path(out);
@@ -87,8 +101,17 @@ static enum eaglet_status start(struct run *r, struct eaglet_error *err) {
 
 static enum eaglet_status evaluate(struct run *r, struct eaglet_error *err) {
   const struct eaglet_train_params *s = &r->trainer.settings;
-  const struct eaglet_eval_params params = {.model = s->model, .draft = s->out, .prompts = &s->eval_prompts, .n_prompts = 1, .prompts_max = s->eval_prompts_max,
-                                            .draft_len = s->unroll, .concurrency = 8, .no_plain = true, .seed = s->seed, .threads = s->threads, .progress = s->progress};
+  const struct eaglet_eval_params params = {.model = s->model,
+                                            .draft = s->out,
+                                            .prompts = &s->eval_prompts,
+                                            .n_prompts = 1,
+                                            .prompts_max = s->eval_prompts_max,
+                                            .draft_len = s->unroll,
+                                            .concurrency = 8,
+                                            .no_plain = true,
+                                            .seed = s->seed,
+                                            .threads = s->threads,
+                                            .progress = s->progress};
   struct eaglet_text text = {0};
   enum eaglet_status status = evaluate_run(&params, &text, err);
   json_t *eval = NULL;
@@ -105,7 +128,8 @@ static enum eaglet_status evaluate(struct run *r, struct eaglet_error *err) {
 static bool tell(const struct run *r) {
   const struct trainer *t = &r->trainer;
   char note[96];
-  snprintf(note, sizeof note, "loss %.3f accuracy %.3f %.0f tok/s %.0f GFLOP/s", r->last.loss, step_accuracy(&r->last, 0), (double)r->last.n_tokens / r->last.seconds,
+  snprintf(note, sizeof note, "loss %.3f accuracy %.3f %.0f tok/s %.0f GFLOP/s", r->last.loss,
+           step_accuracy(&r->last, 0), (double)r->last.n_tokens / r->last.seconds,
            r->last.flops / r->last.head_seconds * 1e-9);
   return progress_report(&t->settings.progress, "train", "step", (uint64_t)t->step, (uint64_t)t->schedule.total, note);
 }
@@ -119,11 +143,14 @@ static enum eaglet_status one_step(struct run *r, struct eaglet_error *err) {
   r->seconds += result.seconds;
   r->head_seconds += result.head_seconds;
   r->flops += result.flops;
-  if (!tell(r)) FAIL(err, EAGLET_E_INTERRUPTED, "stopped after step %lld of %lld; continue with --resume", (long long)r->trainer.step, (long long)r->trainer.schedule.total);
+  if (!tell(r))
+    FAIL(err, EAGLET_E_INTERRUPTED, "stopped after step %lld of %lld; continue with --resume",
+         (long long)r->trainer.step, (long long)r->trainer.schedule.total);
   return EAGLET_OK;
 }
 
-/* Whatever ends the loop early, the last good step is saved; a failure to save is then only told when there is nothing worse to tell. */
+/* Whatever ends the loop early, the last good step is saved; a failure to save is then only told when there is nothing
+ * worse to tell. */
 static enum eaglet_status train_loop(struct run *r, struct eaglet_error *err) {
   struct trainer *t = &r->trainer;
   const struct eaglet_train_params *s = &t->settings;
@@ -143,7 +170,8 @@ static enum eaglet_status train_loop(struct run *r, struct eaglet_error *err) {
     if (due) TRY(evaluate(r, err));
   }
   if (t->step > saved) return save(r, err);
-  return t->step == r->first_step ? export_head(r, err) : EAGLET_OK; /* nothing to do, but a kill may have come between state and head */
+  return t->step == r->first_step ? export_head(r, err)
+                                  : EAGLET_OK; /* nothing to do, but a kill may have come between state and head */
 }
 
 static struct eaglet_text report_of(const struct run *r) {
@@ -176,7 +204,8 @@ static enum eaglet_status run_all(struct run *r, struct eaglet_error *err) {
   return finished && r->trainer.settings.eval_prompts ? evaluate(r, err) : EAGLET_OK;
 }
 
-enum eaglet_status train_run(const struct eaglet_train_params *params, struct eaglet_text *report, struct eaglet_error *err) {
+enum eaglet_status train_run(const struct eaglet_train_params *params, struct eaglet_text *report,
+                             struct eaglet_error *err) {
   struct run r = {0};
   *report = (struct eaglet_text){0};
   TRY(trainer_open(&r.trainer, params, err));

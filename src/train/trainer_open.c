@@ -1,5 +1,5 @@
-/* trainer_open.c - what a training run stands on: data, target, draft vocabulary, head, buffers. Every mismatch is refused by name before
- * anything is computed. */
+/* trainer_open.c - what a training run stands on: data, target, draft vocabulary, head, buffers. Every mismatch is
+ * refused by name before anything is computed. */
 #include "train/trainer_internal.h"
 
 #include "base/memory.h"
@@ -25,35 +25,43 @@ static enum eaglet_status find_usable(struct trainer *t, struct eaglet_error *er
     if (slots > 0) t->usable[t->n_usable++] = (uint32_t)i;
   }
   if (t->n_usable == 0) {
-    FAIL(err, EAGLET_E_INPUT, "%s: nothing to learn: none of %zu rows has a reply of two trained tokens", t->settings.data, tokens->n_rows);
+    FAIL(err, EAGLET_E_INPUT, "%s: nothing to learn: none of %zu rows has a reply of two trained tokens",
+         t->settings.data, tokens->n_rows);
   }
-  if (t->n_usable < tokens->n_rows) log_warning("%s: %zu of %zu rows have nothing to learn and are left out", t->settings.data, tokens->n_rows - t->n_usable, tokens->n_rows);
+  if (t->n_usable < tokens->n_rows)
+    log_warning("%s: %zu of %zu rows have nothing to learn and are left out", t->settings.data,
+                tokens->n_rows - t->n_usable, tokens->n_rows);
   return EAGLET_OK;
 }
 
 static enum eaglet_status open_target(struct trainer *t, struct eaglet_error *err) {
   TRY(compute_open_cpu(&t->compute, t->settings.threads, EAGLET_PRECISION_EXACT, err));
-  struct model_params params = {.path = t->settings.model, .compute = t->compute, .positions_max = t->tokens_max > 4096 ? t->tokens_max : 0};
+  struct model_params params = {
+      .path = t->settings.model, .compute = t->compute, .positions_max = t->tokens_max > 4096 ? t->tokens_max : 0};
   TRY(model_open(&t->model, &params, err));
   const struct features *f = &t->model->arch.features;
   if (t->tokens_max > f->positions_max) {
-    FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d", t->settings.data, f->positions_max, t->tokens_max);
+    FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d",
+         t->settings.data, f->positions_max, t->tokens_max);
   }
   int64_t n_target;
   TRY(json_get_int(&n_target, t->tokens.manifest, "n_target", t->settings.data, err));
   if (n_target != f->n_vocab) {
-    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", t->settings.data, (long long)n_target, t->settings.model, f->n_vocab);
+    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", t->settings.data,
+         (long long)n_target, t->settings.model, f->n_vocab);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status read_vocabulary(struct vocab_map *map, const char *path, int32_t n_target, struct eaglet_error *err) {
+static enum eaglet_status read_vocabulary(struct vocab_map *map, const char *path, int32_t n_target,
+                                          struct eaglet_error *err) {
   struct safetensors file = {0};
   TRY(safetensors_open(&file, path, err));
   const struct tensor_entry *d2t = safetensors_find(&file, "d2t");
   enum eaglet_status status;
   if (!d2t || d2t->rank != 1 || d2t->shape[0] < 1 || d2t->shape[0] > n_target) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: d2t: expected between 1 and %d offsets, found %s", path, n_target, d2t ? "another shape" : "no such tensor");
+    status = error_set(err, EAGLET_E_INPUT, "%s: d2t: expected between 1 and %d offsets, found %s", path, n_target,
+                       d2t ? "another shape" : "no such tensor");
   } else {
     status = vocab_map_from_tensors(map, &file, (int32_t)d2t->shape[0], n_target, err);
   }
@@ -66,20 +74,28 @@ static enum eaglet_status open_vocabulary(struct trainer *t, struct eaglet_error
   int32_t n_target = t->model->arch.features.n_vocab;
   if (t->settings.vocab) return read_vocabulary(&t->map, t->settings.vocab, n_target, err);
   char *path = file_join(t->settings.data, "vocab.safetensors");
-  enum eaglet_status status = file_exists(path) ? read_vocabulary(&t->map, path, n_target, err) : vocab_map_identity(&t->map, n_target, err);
+  enum eaglet_status status =
+      file_exists(path) ? read_vocabulary(&t->map, path, n_target, err) : vocab_map_identity(&t->map, n_target, err);
   free(path);
   return status;
 }
 
-/* A warm start keeps sizes, states, rotary base and vocabulary of its head (E07): an option that says otherwise is refused. */
+/* A warm start keeps sizes, states, rotary base and vocabulary of its head (E07): an option that says otherwise is
+ * refused. */
 static enum eaglet_status check_warm(const struct trainer *t, struct eaglet_error *err) {
   const struct eaglet_train_params *s = &t->settings;
   const struct head_config *c = &t->init->config;
-  const struct { const char *name; int32_t asked, own; } sizes[] = {
-      {"heads", s->heads, c->n_heads}, {"kv-heads", s->kv_heads, c->n_kv_heads}, {"head-dim", s->head_dim, c->head_dim}, {"intermediate", s->intermediate, c->intermediate}};
+  const struct {
+    const char *name;
+    int32_t asked, own;
+  } sizes[] = {{"heads", s->heads, c->n_heads},
+               {"kv-heads", s->kv_heads, c->n_kv_heads},
+               {"head-dim", s->head_dim, c->head_dim},
+               {"intermediate", s->intermediate, c->intermediate}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (sizes[i].asked && sizes[i].asked != sizes[i].own) {
-      FAIL(err, EAGLET_E_USAGE, "--%s: the head of --init has %d, found %d", sizes[i].name, sizes[i].own, sizes[i].asked);
+      FAIL(err, EAGLET_E_USAGE, "--%s: the head of --init has %d, found %d", sizes[i].name, sizes[i].own,
+           sizes[i].asked);
     }
   }
   if (!s->vocab) return EAGLET_OK;
@@ -87,7 +103,9 @@ static enum eaglet_status check_warm(const struct trainer *t, struct eaglet_erro
   TRY(read_vocabulary(&asked, s->vocab, c->n_target, err));
   bool same = vocab_map_hash(&asked) == vocab_map_hash(&t->init->map);
   vocab_map_release(&asked);
-  if (!same) FAIL(err, EAGLET_E_USAGE, "--vocab: %s is not the vocabulary of the head of --init, which is kept; leave --vocab out", s->vocab);
+  if (!same)
+    FAIL(err, EAGLET_E_USAGE,
+         "--vocab: %s is not the vocabulary of the head of --init, which is kept; leave --vocab out", s->vocab);
   return EAGLET_OK;
 }
 
@@ -96,7 +114,8 @@ static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err)
     TRY(head_open(&t->init, t->settings.init, t->model, err));
     TRY(check_warm(t, err));
     t->config = t->init->config;
-    TRY(vocab_map_init(&t->map, t->init->map.target, t->init->map.n_draft, t->init->map.n_target, t->settings.init, err));
+    TRY(vocab_map_init(&t->map, t->init->map.target, t->init->map.n_draft, t->init->map.n_target, t->settings.init,
+                       err));
   } else {
     TRY(open_vocabulary(t, err));
     TRY(head_config_new(&t->config, &t->settings, t->model, t->map.n_draft, err));
@@ -105,10 +124,14 @@ static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err)
   float **blocks[] = {&t->parameters, &t->gradients, &t->m, &t->v};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
     *blocks[i] = memory_try(sizeof(float) * (size_t)t->n_parameters);
-    if (!*blocks[i]) FAIL(err, EAGLET_E_RESOURCE, "not enough memory for a head of %lld parameters and its optimizer", (long long)t->n_parameters);
+    if (!*blocks[i])
+      FAIL(err, EAGLET_E_RESOURCE, "not enough memory for a head of %lld parameters and its optimizer",
+           (long long)t->n_parameters);
   }
-  if (t->init) TRY(head_import(t->parameters, t->init, err));
-  else head_parameters_init(t->parameters, &t->config, t->model, &t->map, t->settings.seed);
+  if (t->init)
+    TRY(head_import(t->parameters, t->init, err));
+  else
+    head_parameters_init(t->parameters, &t->config, t->model, &t->map, t->settings.seed);
   head_close(t->init);
   t->init = NULL;
   return EAGLET_OK;
@@ -116,13 +139,23 @@ static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err)
 
 static enum eaglet_status open_buffers(struct trainer *t, struct eaglet_error *err) {
   if (t->settings.micro_tokens > t->slots_max) t->slots_max = t->settings.micro_tokens;
-  const struct feature_source_params source = {.model = t->model, .config = &t->config, .directory = t->settings.features, .tokens = &t->tokens, .tokens_max = t->tokens_max};
+  const struct feature_source_params source = {.model = t->model,
+                                               .config = &t->config,
+                                               .directory = t->settings.features,
+                                               .tokens = &t->tokens,
+                                               .tokens_max = t->tokens_max};
   TRY(feature_source_open(&t->source, &source, err));
   TRY(teacher_init(&t->teacher, t->model, &t->map, err));
   int32_t rows_max = t->settings.batch < t->slots_max ? t->settings.batch : t->slots_max;
-  t->assembler = (struct assembler){.model = t->model, .tokens = &t->tokens, .source = &t->source, .teacher = &t->teacher, .slots_max = t->slots_max, .rows_max = rows_max};
+  t->assembler = (struct assembler){.model = t->model,
+                                    .tokens = &t->tokens,
+                                    .source = &t->source,
+                                    .teacher = &t->teacher,
+                                    .slots_max = t->slots_max,
+                                    .rows_max = rows_max};
   TRY(assembler_init(&t->assembler, err));
-  const struct head_training_params head = {.config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll};
+  const struct head_training_params head = {
+      .config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll};
   return head_training_create(&t->training, &head, err);
 }
 
@@ -136,13 +169,15 @@ static void plan_steps(struct trainer *t) {
   const struct eaglet_train_params *s = &t->settings;
   int64_t rows = (int64_t)s->epochs * t->n_usable;
   t->rows_end = s->steps ? INT64_MAX : rows;
-  t->schedule = (struct schedule){.lr = s->lr, .warmup = s->warmup, .total = s->steps ? s->steps : (rows + s->batch - 1) / s->batch};
+  t->schedule = (struct schedule){
+      .lr = s->lr, .warmup = s->warmup, .total = s->steps ? s->steps : (rows + s->batch - 1) / s->batch};
   t->order_epoch = -1;
   t->identity = settings_identity(s, &t->config);
   set_hash(t->identity, "model", target_hash(&t->model->checkpoint));
   set_hash(t->identity, "data", t->tokens.hash);
   set_hash(t->identity, "draft vocabulary", vocab_map_hash(&t->map));
-  json_object_set_new(t->identity, "features", json_string(s->features ? dtype_name(feature_store_layout(t->source.store)->dtype) : "live"));
+  json_object_set_new(t->identity, "features",
+                      json_string(s->features ? dtype_name(feature_store_layout(t->source.store)->dtype) : "live"));
 }
 
 enum eaglet_status trainer_open(struct trainer *t, const struct eaglet_train_params *params, struct eaglet_error *err) {

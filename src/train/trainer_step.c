@@ -1,7 +1,8 @@
 /* trainer_step.c - one optimizer step: the next rows in micro-batches, gradients accumulated, clipped, AdamW.
  *
- * Normalisation: the loss of unrolled step k is the sum over the supervised slots of the whole optimizer step divided by their number, which
- * is known from the masks before anything runs. So the result does not depend on how rows fall into micro-batches (F11).
+ * Normalisation: the loss of unrolled step k is the sum over the supervised slots of the whole optimizer step divided
+ * by their number, which is known from the masks before anything runs. So the result does not depend on how rows fall
+ * into micro-batches (F11).
  */
 #include "train/trainer_internal.h"
 
@@ -26,16 +27,20 @@ static uint32_t row_at(struct trainer *t, int64_t place) {
   return t->usable[t->order[place % t->n_usable]];
 }
 
-static const struct token_row *token_row_of(const struct trainer *t, uint32_t row) { return &t->tokens.rows[row]; }
+static const struct token_row *token_row_of(const struct trainer *t, uint32_t row) {
+  return &t->tokens.rows[row];
+}
 
 static void weigh_steps(struct trainer *t, const uint32_t *rows, int32_t n, struct step_result *result) {
-  for (int32_t i = 0; i < n; i++) supervision_count(result->masked, t->settings.unroll, token_row_of(t, rows[i])->mask, token_row_of(t, rows[i])->n);
+  for (int32_t i = 0; i < n; i++)
+    supervision_count(result->masked, t->settings.unroll, token_row_of(t, rows[i])->mask, token_row_of(t, rows[i])->n);
   for (int32_t k = 0; k < t->settings.unroll; k++) {
     t->step_weight[k] = result->masked[k] ? (float)(pow(t->settings.decay, k) / (double)result->masked[k]) : 0.0f;
   }
 }
 
-static enum eaglet_status run_micro(struct trainer *t, const uint32_t *rows, int32_t n, struct step_result *result, struct eaglet_error *err) {
+static enum eaglet_status run_micro(struct trainer *t, const uint32_t *rows, int32_t n, struct step_result *result,
+                                    struct eaglet_error *err) {
   struct micro_batch batch = {.n_steps = t->settings.unroll, .loss_scale = 1.0f, .step_weight = t->step_weight};
   struct micro_result micro;
   TRY(assembler_run(&t->assembler, &batch, rows, n, err));
@@ -57,7 +62,8 @@ static bool goes_on(const struct trainer *t) {
   return progress_report(&t->settings.progress, "train", "step", (uint64_t)t->step, (uint64_t)t->schedule.total, NULL);
 }
 
-static enum eaglet_status run_micros(struct trainer *t, const uint32_t *rows, int32_t n_rows, struct step_result *result, struct eaglet_error *err) {
+static enum eaglet_status run_micros(struct trainer *t, const uint32_t *rows, int32_t n_rows,
+                                     struct step_result *result, struct eaglet_error *err) {
   for (int32_t begin = 0; begin < n_rows;) {
     int32_t n = 0, slots = 0;
     for (; begin + n < n_rows; n++) {
@@ -87,12 +93,18 @@ static bool finish_loss(struct trainer *t, struct step_result *r) {
 static void update(struct trainer *t, const struct step_result *r) {
   const struct eaglet_train_params *s = &t->settings;
   double scale = r->grad_norm > s->clip ? s->clip / r->grad_norm : 1.0;
-  const struct adamw_params p = {.lr = (float)r->lr, .beta1 = (float)s->beta1, .beta2 = (float)s->beta2, .eps = 1e-8f, .weight_decay = (float)s->weight_decay,
-                                 .step = r->step, .grad_scale = (float)scale};
+  const struct adamw_params p = {.lr = (float)r->lr,
+                                 .beta1 = (float)s->beta1,
+                                 .beta2 = (float)s->beta2,
+                                 .eps = 1e-8f,
+                                 .weight_decay = (float)s->weight_decay,
+                                 .step = r->step,
+                                 .grad_scale = (float)scale};
   t->compute->training->adamw(t->compute, t->parameters, t->m, t->v, t->gradients, t->n_parameters, &p);
 }
 
-/* A batch whose every target is outside the draft vocabulary teaches nothing: momentum alone must not move the parameters (F12). */
+/* A batch whose every target is outside the draft vocabulary teaches nothing: momentum alone must not move the
+ * parameters (F12). */
 static bool learned(const struct step_result *r) {
   for (int32_t k = 0; k < r->n_steps; k++) {
     if (r->slots[k] > 0) return true;
@@ -102,8 +114,10 @@ static bool learned(const struct step_result *r) {
 
 enum eaglet_status trainer_step(struct trainer *t, struct step_result *r, struct eaglet_error *err) {
   double begin = time_now();
-  int32_t n = t->rows_end - t->rows_seen < t->settings.batch ? (int32_t)(t->rows_end - t->rows_seen) : t->settings.batch;
-  *r = (struct step_result){.step = t->step + 1, .n_steps = t->settings.unroll, .lr = schedule_lr(&t->schedule, t->step + 1)};
+  int32_t n =
+      t->rows_end - t->rows_seen < t->settings.batch ? (int32_t)(t->rows_end - t->rows_seen) : t->settings.batch;
+  *r = (struct step_result){
+      .step = t->step + 1, .n_steps = t->settings.unroll, .lr = schedule_lr(&t->schedule, t->step + 1)};
   uint32_t *rows = memory_alloc(sizeof *rows * (size_t)n);
   for (int32_t i = 0; i < n; i++) rows[i] = row_at(t, t->rows_seen + i);
   weigh_steps(t, rows, n, r);
@@ -113,11 +127,15 @@ enum eaglet_status trainer_step(struct trainer *t, struct step_result *r, struct
   if (status != EAGLET_OK) return status;
   double after = time_now();
   if (!finish_loss(t, r)) {
-    FAIL(err, EAGLET_E_CHECK, "step %lld: loss %g, gradient norm %g: not a number; the state of step %lld is kept (try a lower --lr)", (long long)r->step, r->loss,
-         r->grad_norm, (long long)t->step);
+    FAIL(err, EAGLET_E_CHECK,
+         "step %lld: loss %g, gradient norm %g: not a number; the state of step %lld is kept (try a lower --lr)",
+         (long long)r->step, r->loss, r->grad_norm, (long long)t->step);
   }
-  if (learned(r)) update(t, r);
-  else log_warning("step %lld: no target of this batch is in the draft vocabulary; parameters unchanged", (long long)r->step);
+  if (learned(r))
+    update(t, r);
+  else
+    log_warning("step %lld: no target of this batch is in the draft vocabulary; parameters unchanged",
+                (long long)r->step);
   r->head_seconds += time_now() - after;
   r->seconds = time_now() - begin;
   t->step++;

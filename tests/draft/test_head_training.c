@@ -1,5 +1,6 @@
-/* test_head_training.c - the unrolled training step against the EAGLE authors' own module (hidden, logits through the losses, every gradient),
- * finite differences of single parameters, and the active-row shortcut against computing every row. */
+/* test_head_training.c - the unrolled training step against the EAGLE authors' own module (hidden, logits through the
+ * losses, every gradient), finite differences of single parameters, and the active-row shortcut against computing every
+ * row. */
 #include "draft/head_training.h"
 
 #include "base/memory.h"
@@ -47,12 +48,14 @@ static void load_parameters(struct problem *p) {
     snprintf(name, sizeof name, "w.%s", head_parameter_name((enum head_parameter)i));
     head_parameter_shape(&p->config, (enum head_parameter)i, shape);
     const float *values = floats(p, name);
-    memcpy(p->parameters + head_parameter_offset(&p->config, (enum head_parameter)i), values, sizeof(float) * (size_t)(shape[0] * shape[1]));
+    memcpy(p->parameters + head_parameter_offset(&p->config, (enum head_parameter)i), values,
+           sizeof(float) * (size_t)(shape[0] * shape[1]));
     free((void *)values);
   }
 }
 
-/* Probabilities on the draft vocabulary of every time step and one row more: uniform, what the reference's zero padding means. */
+/* Probabilities on the draft vocabulary of every time step and one row more: uniform, what the reference's zero padding
+ * means. */
 static void load_targets(struct problem *p) {
   const float *logits = floats(p, "in.target_logits"), *mask = floats(p, "in.loss_mask");
   const struct tensor_entry *t2d = safetensors_find(&p->file, "t2d");
@@ -98,15 +101,25 @@ static int setup(void **state) {
   if (!shared || !file_exists(path)) return 0;
   assert_int_equal(safetensors_open(&p->file, path, NULL), EAGLET_OK);
   assert_int_equal(compute_open_cpu(&p->compute, 2, EAGLET_PRECISION_EXACT, NULL), EAGLET_OK);
-  const struct tensor_entry *features = safetensors_find(&p->file, "in.features"), *logits = safetensors_find(&p->file, "in.target_logits");
-  const struct tensor_entry *gate = safetensors_find(&p->file, "w.midlayer.mlp.gate_proj.weight"), *head = safetensors_find(&p->file, "w.lm_head.weight");
+  const struct tensor_entry *features = safetensors_find(&p->file, "in.features"),
+                            *logits = safetensors_find(&p->file, "in.target_logits");
+  const struct tensor_entry *gate = safetensors_find(&p->file, "w.midlayer.mlp.gate_proj.weight"),
+                            *head = safetensors_find(&p->file, "w.lm_head.weight");
   p->n_batch = (int32_t)features->shape[0];
   p->n_time = (int32_t)features->shape[1];
   p->n_slots = p->n_batch * p->n_time;
   int32_t hidden = (int32_t)head->shape[1];
-  p->config = (struct head_config){.hidden = hidden, .target_hidden = hidden, .n_heads = 4, .n_kv_heads = 2, .head_dim = hidden / 4,
-                                   .intermediate = (int32_t)gate->shape[0], .n_target = (int32_t)logits->shape[2], .n_draft = (int32_t)head->shape[0],
-                                   .n_states = 3, .norm_eps = 1e-5, .positions_max = 2048,
+  p->config = (struct head_config){.hidden = hidden,
+                                   .target_hidden = hidden,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = hidden / 4,
+                                   .intermediate = (int32_t)gate->shape[0],
+                                   .n_target = (int32_t)logits->shape[2],
+                                   .n_draft = (int32_t)head->shape[0],
+                                   .n_states = 3,
+                                   .norm_eps = 1e-5,
+                                   .positions_max = 2048,
                                    .rope = {.style = ROPE_HALF, .dim = hidden / 4, .theta = 10000}};
   size_t slots = (size_t)p->n_slots;
   p->embeddings = calloc(slots * (size_t)hidden, sizeof(float));
@@ -120,10 +133,20 @@ static int setup(void **state) {
   load_targets(p);
   load_inputs(p);
   for (int k = 0; k < STEPS; k++) p->step_weight[k] = powf(0.8f, (float)k);
-  p->batch = (struct micro_batch){.n_slots = p->n_slots, .n_steps = STEPS, .segment_first = p->segment_first, .segment_length = p->segment_length,
-                                  .features = p->features, .embeddings = p->embeddings, .pad_embedding = p->pad, .target = p->target,
-                                  .target_row = p->target_row, .loss_mask = p->mask, .loss_scale = 1.0f / (float)p->n_slots, .step_weight = p->step_weight};
-  const struct head_training_params params = {.config = &p->config, .compute = p->compute, .slots_max = p->n_slots, .unroll_max = STEPS};
+  p->batch = (struct micro_batch){.n_slots = p->n_slots,
+                                  .n_steps = STEPS,
+                                  .segment_first = p->segment_first,
+                                  .segment_length = p->segment_length,
+                                  .features = p->features,
+                                  .embeddings = p->embeddings,
+                                  .pad_embedding = p->pad,
+                                  .target = p->target,
+                                  .target_row = p->target_row,
+                                  .loss_mask = p->mask,
+                                  .loss_scale = 1.0f / (float)p->n_slots,
+                                  .step_weight = p->step_weight};
+  const struct head_training_params params = {
+      .config = &p->config, .compute = p->compute, .slots_max = p->n_slots, .unroll_max = STEPS};
   assert_int_equal(head_training_create(&p->training, &params, NULL), EAGLET_OK);
   return 0;
 }
@@ -133,7 +156,8 @@ static int teardown(void **state) {
   head_training_free(p->training);
   if (p->compute) safetensors_close(&p->file);
   compute_close(p->compute);
-  void *blocks[] = {p->parameters, p->gradients, p->features, p->embeddings, p->pad, p->target, p->segment_first, p->segment_length, p->target_row, p->mask, p};
+  void *blocks[] = {p->parameters,    p->gradients,      p->features,   p->embeddings, p->pad, p->target,
+                    p->segment_first, p->segment_length, p->target_row, p->mask,       p};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free(blocks[i]);
   return 0;
 }
@@ -191,9 +215,13 @@ static void test_logits_match_authors(void **state) {
   need_oracle(p);
   run(p, true);
   size_t vocab = (size_t)p->config.n_draft, h = (size_t)p->config.hidden;
-  float *logits = malloc(sizeof(float) * vocab * (size_t)p->n_slots), *normed = malloc(sizeof(float) * h * (size_t)p->n_slots);
+  float *logits = malloc(sizeof(float) * vocab * (size_t)p->n_slots),
+        *normed = malloc(sizeof(float) * h * (size_t)p->n_slots);
   const struct norm_params norm = {.dim = p->config.hidden, .eps = 1e-5f};
-  const struct weight head = {.format = WEIGHT_F32, .n_out = p->config.n_draft, .n_in = p->config.hidden, .data = p->parameters + head_parameter_offset(&p->config, HEAD_LM_HEAD)};
+  const struct weight head = {.format = WEIGHT_F32,
+                              .n_out = p->config.n_draft,
+                              .n_in = p->config.hidden,
+                              .data = p->parameters + head_parameter_offset(&p->config, HEAD_LM_HEAD)};
   for (int k = 0; k < STEPS; k++) {
     char name[64];
     const int32_t *slots;
@@ -201,7 +229,8 @@ static void test_logits_match_authors(void **state) {
     snprintf(name, sizeof name, "out.logits.%d", k);
     const float *expected = floats(p, name);
     int32_t n = head_training_hidden(p->training, k, &slots, &hidden);
-    p->compute->rms_norm(p->compute, normed, hidden, p->parameters + head_parameter_offset(&p->config, HEAD_NORM), n, &norm);
+    p->compute->rms_norm(p->compute, normed, hidden, p->parameters + head_parameter_offset(&p->config, HEAD_NORM), n,
+                         &norm);
     p->compute->matmul(p->compute, logits, normed, &head, n, 0, 0);
     assert_true(max_rel(logits, expected, (size_t)n * vocab) < 1e-4);
     free((void *)expected);
@@ -221,7 +250,8 @@ static void test_gradients_match_authors(void **state) {
     snprintf(name, sizeof name, "grad.%s", head_parameter_name((enum head_parameter)i));
     head_parameter_shape(&p->config, (enum head_parameter)i, shape);
     const float *expected = floats(p, name);
-    double error = max_rel(p->gradients + head_parameter_offset(&p->config, (enum head_parameter)i), expected, (size_t)(shape[0] * shape[1]));
+    double error = max_rel(p->gradients + head_parameter_offset(&p->config, (enum head_parameter)i), expected,
+                           (size_t)(shape[0] * shape[1]));
     printf("%-45s %.2e\n", name, error);
     assert_true(error < 1e-4);
     free((void *)expected);
@@ -244,7 +274,8 @@ static void test_finite_differences(void **state) {
   for (int i = 0; i < HEAD_PARAMETER_COUNT; i++) {
     int64_t shape[2], offset = head_parameter_offset(&p->config, (enum head_parameter)i), best = 0;
     head_parameter_shape(&p->config, (enum head_parameter)i, shape);
-    for (int64_t j = 0; j < shape[0] * shape[1]; j++) best = fabsf(gradients[offset + j]) > fabsf(gradients[offset + best]) ? j : best;
+    for (int64_t j = 0; j < shape[0] * shape[1]; j++)
+      best = fabsf(gradients[offset + j]) > fabsf(gradients[offset + best]) ? j : best;
     float keep = p->parameters[offset + best], step = 2e-3f;
     double side[2];
     for (int d = 0; d < 2; d++) {
@@ -287,8 +318,9 @@ static void test_active_rows_change_nothing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_forward_matches_authors), cmocka_unit_test(test_logits_match_authors), cmocka_unit_test(test_gradients_match_authors),
-      cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_active_rows_change_nothing),
+      cmocka_unit_test(test_forward_matches_authors),    cmocka_unit_test(test_logits_match_authors),
+      cmocka_unit_test(test_gradients_match_authors),    cmocka_unit_test(test_finite_differences),
+      cmocka_unit_test(test_active_rows_change_nothing),
   };
   return cmocka_run_group_tests_name("head_training", tests, setup, teardown);
 }

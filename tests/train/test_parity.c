@@ -1,5 +1,5 @@
-/* test_parity.c - the head that was trained is the head that drafts (F06, F01): hidden states of the unrolled training forward against the
- * drafting path of the inference code, on an exported and reopened head of nano-kimi. */
+/* test_parity.c - the head that was trained is the head that drafts (F06, F01): hidden states of the unrolled training
+ * forward against the drafting path of the inference code, on an exported and reopened head of nano-kimi. */
 #include "draft/head_training.h"
 #include "train/head_init.h"
 
@@ -62,14 +62,17 @@ static int setup(void **state) {
   must(head_config_new(&f->config, &params, f->model, DRAFT, &err), &err);
   f->parameters = calloc((size_t)head_parameters_total(&f->config), sizeof(float));
   head_parameters_init(f->parameters, &f->config, f->model, &f->map, 5);
-  for (int i = 0; i < HEAD_PARAMETER_COUNT; i++) { /* norms that differ from one another, or a swapped pair would not show */
+  for (int i = 0; i < HEAD_PARAMETER_COUNT;
+       i++) { /* norms that differ from one another, or a swapped pair would not show */
     int64_t shape[2], at = head_parameter_offset(&f->config, (enum head_parameter)i);
     head_parameter_shape(&f->config, (enum head_parameter)i, shape);
-    for (int64_t k = 0; shape[1] == 1 && k < shape[0]; k++) f->parameters[at + k] += 0.5f * (float)random_normal(3, (uint64_t)i, (uint64_t)k);
+    for (int64_t k = 0; shape[1] == 1 && k < shape[0]; k++)
+      f->parameters[at + k] += 0.5f * (float)random_normal(3, (uint64_t)i, (uint64_t)k);
   }
   strcpy(f->out, "/tmp/eaglet-parity-XXXXXX");
   assert_non_null(mkdtemp(f->out));
-  const struct head_export export_ = {.config = &f->config, .map = &f->map, .parameters = f->parameters, .dtype = DTYPE_F32, .target = f->model};
+  const struct head_export export_ = {
+      .config = &f->config, .map = &f->map, .parameters = f->parameters, .dtype = DTYPE_F32, .target = f->model};
   must(head_export(f->out, &export_, &err), &err);
   must(head_open(&f->head, f->out, f->model, &err), &err);
   free(path);
@@ -93,7 +96,8 @@ static void draft_row(struct drafting *d, const int32_t *tokens, int32_t slot, b
   row->wants_logits = wants_logits;
 }
 
-static void draft_from(struct drafting *d, const struct fixture *f, const float *fused, const int32_t *tokens, int32_t t) {
+static void draft_from(struct drafting *d, const struct fixture *f, const float *fused, const int32_t *tokens,
+                       int32_t t) {
   size_t h = (size_t)f->config.hidden;
   struct eaglet_error err;
   for (int32_t k = 0; k < STEPS; k++) {
@@ -161,9 +165,22 @@ static void test_training_is_drafting(void **state) {
   float weights[STEPS] = {1, 0.8f, 0.64f}, *fused = malloc(sizeof(float) * SLOTS * h);
   make_row(&r, f);
   drafting_open(&d, f);
-  must(head_training_create(&training, &(struct head_training_params){.config = &f->config, .compute = f->compute, .slots_max = SLOTS, .unroll_max = STEPS}, &err), &err);
-  const struct micro_batch batch = {.n_slots = SLOTS, .n_steps = STEPS, .segment_first = r.first, .segment_length = r.length, .features = r.features,
-                                    .embeddings = r.embeddings, .target = r.target, .target_row = r.target_row, .loss_mask = r.mask, .loss_scale = 1, .step_weight = weights};
+  must(head_training_create(&training,
+                            &(struct head_training_params){
+                                .config = &f->config, .compute = f->compute, .slots_max = SLOTS, .unroll_max = STEPS},
+                            &err),
+       &err);
+  const struct micro_batch batch = {.n_slots = SLOTS,
+                                    .n_steps = STEPS,
+                                    .segment_first = r.first,
+                                    .segment_length = r.length,
+                                    .features = r.features,
+                                    .embeddings = r.embeddings,
+                                    .target = r.target,
+                                    .target_row = r.target_row,
+                                    .loss_mask = r.mask,
+                                    .loss_scale = 1,
+                                    .step_weight = weights};
   head_training_forward(training, f->parameters, &batch, NULL, &result);
   head_fuse(d.forward, fused, r.features, SLOTS);
   for (int32_t t = 0; t + STEPS <= SLOTS; t++) {
@@ -182,7 +199,8 @@ static void test_training_is_drafting(void **state) {
   drafting_close(&d);
 }
 
-/* What was written is what is read: every parameter of an F32 export, bit for bit, and the facts that inference depends on (F05). */
+/* What was written is what is read: every parameter of an F32 export, bit for bit, and the facts that inference depends
+ * on (F05). */
 static void test_export_round_trip(void **state) {
   struct fixture *f = *state;
   struct eaglet_error err;

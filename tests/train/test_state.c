@@ -1,4 +1,5 @@
-/* test_state.c - the resume file: a round trip to the bit, refusals by name, damage, and the metrics file's rewinding. */
+/* test_state.c - the resume file: a round trip to the bit, refusals by name, damage, and the metrics file's rewinding.
+ */
 #include "train/metrics.h"
 #include "train/settings.h"
 #include "train/state.h"
@@ -45,7 +46,14 @@ static int teardown(void **state) {
 }
 
 static struct train_state state_of(struct fixture *f) {
-  return (struct train_state){.n_parameters = N, .parameters = f->blocks[0], .m = f->blocks[1], .v = f->blocks[2], .step = 123, .rows_seen = 7890, .metrics_length = 11, .settings = f->settings};
+  return (struct train_state){.n_parameters = N,
+                              .parameters = f->blocks[0],
+                              .m = f->blocks[1],
+                              .v = f->blocks[2],
+                              .step = 123,
+                              .rows_seen = 7890,
+                              .metrics_length = 11,
+                              .settings = f->settings};
 }
 
 static void test_round_trip(void **context) {
@@ -109,7 +117,16 @@ static void test_damage_is_refused(void **context) {
 
 static void test_metrics_rewind(void **context) {
   struct fixture *f = *context;
-  struct step_result result = {.step = 1, .n_steps = 2, .loss = 3.5, .step_loss = {2, 1.875}, .masked = {10, 8}, .hits = {5, 2}, .seconds = 2, .head_seconds = 1, .flops = 3e9, .n_tokens = 100};
+  struct step_result result = {.step = 1,
+                               .n_steps = 2,
+                               .loss = 3.5,
+                               .step_loss = {2, 1.875},
+                               .masked = {10, 8},
+                               .hits = {5, 2},
+                               .seconds = 2,
+                               .head_seconds = 1,
+                               .flops = 3e9,
+                               .n_tokens = 100};
   char *path = metrics_path(f->out);
   assert_int_equal(metrics_append_step(f->out, &result, NULL), EAGLET_OK);
   int64_t one = file_length(path);
@@ -136,7 +153,8 @@ static void test_settings(void **context) {
   struct eaglet_train_params s, params = {.data = "d", .out = "o", .lr = 5e-4, .unroll = 3};
   struct eaglet_error err;
   assert_int_equal(settings_resolve(&s, &params, &err), EAGLET_OK);
-  assert_true(s.lr == 5e-4 && s.unroll == 3 && s.batch == 64 && s.warmup == 50 && s.clip == 0.5 && s.beta2 == 0.95 && s.rope_theta == 10000);
+  assert_true(s.lr == 5e-4 && s.unroll == 3 && s.batch == 64 && s.warmup == 50 && s.clip == 0.5 && s.beta2 == 0.95 &&
+              s.rope_theta == 10000);
   params.unroll = 16;
   assert_int_equal(settings_resolve(&s, &params, &err), EAGLET_E_USAGE);
   assert_non_null(strstr(err.message, "--unroll"));
@@ -148,8 +166,10 @@ static void test_settings(void **context) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown), cmocka_unit_test_setup_teardown(test_changed_settings_are_refused, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_damage_is_refused, setup, teardown), cmocka_unit_test_setup_teardown(test_metrics_rewind, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_changed_settings_are_refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_damage_is_refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_metrics_rewind, setup, teardown),
       cmocka_unit_test(test_settings),
   };
   return cmocka_run_group_tests_name("state", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_supervision.c - which slots learn at which step (F07), against a rule written the other way round, and the learning rate of every step. */
+/* test_supervision.c - which slots learn at which step (F07), against a rule written the other way round, and the
+ * learning rate of every step. */
 #include "train/schedule.h"
 #include "train/supervision.h"
 
@@ -16,8 +17,8 @@
 
 enum { N_MAX = 64 };
 
-/* Straight from the words: slot t learns at step k iff every token that the roll-out is fed, x_{t+1} .. x_{t+1+k}, and the token it
- * predicts, x_{t+2+k}, belong to one reply. */
+/* Straight from the words: slot t learns at step k iff every token that the roll-out is fed, x_{t+1} .. x_{t+1+k}, and
+ * the token it predicts, x_{t+2+k}, belong to one reply. */
 static bool learns(const uint8_t *mask, int32_t n, int32_t t, int32_t k) {
   for (int32_t i = t + 1; i <= t + 2 + k; i++) {
     if (i >= n || !mask[i]) return false;
@@ -41,14 +42,16 @@ static void check_mask(const uint8_t *mask, int32_t n) {
   for (int32_t k = 0; k < 7; k++) {
     int64_t expected = 0;
     for (int32_t t = 0; t < n; t++) {
-      assert_int_equal(learns(mask, n, t, k), t < n_slots && marked(loss_mask, reply_begin, n_slots, (const int32_t[]){t, k}));
+      assert_int_equal(learns(mask, n, t, k),
+                       t < n_slots && marked(loss_mask, reply_begin, n_slots, (const int32_t[]){t, k}));
       expected += learns(mask, n, t, k);
     }
     assert_int_equal(counts[k], expected);
   }
 }
 
-/* The case of the bug list: ten tokens, the reply is tokens 6..8 (8 ends the turn). Slot 5 predicts token 7, slot 6 token 8, nothing else. */
+/* The case of the bug list: ten tokens, the reply is tokens 6..8 (8 ends the turn). Slot 5 predicts token 7, slot 6
+ * token 8, nothing else. */
 static void test_row_of_ten(void **state) {
   (void)state;
   const uint8_t mask[10] = {0, 0, 0, 0, 0, 0, 1, 1, 1, 0};
@@ -70,7 +73,8 @@ static void test_row_of_ten(void **state) {
 
 static void test_edges(void **state) {
   (void)state;
-  static const char *const rows[] = {"", "1", "11", "111", "0", "01", "011", "0110", "010", "01010", "1111111", "0111011", "110011", "0011111111111"};
+  static const char *const rows[] = {"",     "1",   "11",    "111",     "0",       "01",     "011",
+                                     "0110", "010", "01010", "1111111", "0111011", "110011", "0011111111111"};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     uint8_t mask[N_MAX];
     int32_t n = (int32_t)strlen(rows[i]);
@@ -86,7 +90,9 @@ static void test_random_masks(void **state) {
   for (uint64_t seed = 0; seed < 500; seed++) {
     uint8_t mask[N_MAX];
     int32_t n = (int32_t)(random_u64(seed, 1, 0) % N_MAX);
-    for (int32_t t = 0; t < n; t++) mask[t] = t > 0 && random_uniform(seed, 2, (uint64_t)t) < 0.8 ? mask[t - 1] : random_uniform(seed, 3, (uint64_t)t) < 0.5;
+    for (int32_t t = 0; t < n; t++)
+      mask[t] = t > 0 && random_uniform(seed, 2, (uint64_t)t) < 0.8 ? mask[t - 1]
+                                                                    : random_uniform(seed, 3, (uint64_t)t) < 0.5;
     check_mask(mask, n);
   }
 }
@@ -96,7 +102,9 @@ static void test_schedule(void **state) {
   const struct schedule s = {.lr = 2e-3, .warmup = 50, .total = 1500};
   assert_true(fabs(schedule_lr(&s, 1) - 2e-3 / 50) < 1e-12);
   assert_true(schedule_lr(&s, 50) == 2e-3);
-  for (int64_t step = 2; step <= 1500; step++) assert_true(step <= 50 ? schedule_lr(&s, step) > schedule_lr(&s, step - 1) : schedule_lr(&s, step) < schedule_lr(&s, step - 1));
+  for (int64_t step = 2; step <= 1500; step++)
+    assert_true(step <= 50 ? schedule_lr(&s, step) > schedule_lr(&s, step - 1)
+                           : schedule_lr(&s, step) < schedule_lr(&s, step - 1));
   assert_true(fabs(schedule_lr(&s, 50 + 1451 / 2) - 1e-3) < 2e-6);
   assert_true(schedule_lr(&s, 1500) > 0 && schedule_lr(&s, 1500) < 1e-8);
   const struct schedule brief = {.lr = 1, .warmup = 50, .total = 3}; /* ends inside the warm-up */
@@ -104,6 +112,7 @@ static void test_schedule(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_row_of_ten), cmocka_unit_test(test_edges), cmocka_unit_test(test_random_masks), cmocka_unit_test(test_schedule)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_row_of_ten), cmocka_unit_test(test_edges),
+                                     cmocka_unit_test(test_random_masks), cmocka_unit_test(test_schedule)};
   return cmocka_run_group_tests_name("supervision", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_trainer.c - whole training runs of a small head on nano-kimi: it learns, resumes to the bit whatever happened in between, does not
- * depend on the micro-batches, keeps the vocabulary of a warm start, and refuses by name. */
+/* test_trainer.c - whole training runs of a small head on nano-kimi: it learns, resumes to the bit whatever happened in
+ * between, does not depend on the micro-batches, keeps the vocabulary of a warm start, and refuses by name. */
 #include "../data/support.h"
 
 #include "data/feature_shard.h"
@@ -38,7 +38,8 @@ static char *make_data(const char *directory, const char *name, uint64_t seed, i
   struct eaglet_error err = {0};
   struct token_writer *writer;
   json_t *manifest = json_pack("{si}", "n_target", 4096);
-  assert_ok(token_writer_open(&writer, &(struct token_writer_params){.directory = path, .manifest = manifest}, &err), &err);
+  assert_ok(token_writer_open(&writer, &(struct token_writer_params){.directory = path, .manifest = manifest}, &err),
+            &err);
   for (int32_t row = 0; row < ROWS; row++) add_row(writer, row, seed, row < kept);
   assert_ok(token_writer_commit(writer, NULL, &err), &err);
   token_writer_free(writer);
@@ -76,8 +77,19 @@ static void run_init(struct run *r, const char *scratch, const char *out) {
     free(make_data(scratch, "data", 1, ROWS - 2));
     free(make_vocabulary(r->data, "vocab.safetensors", (const int32_t[]){0, 400})); /* found beside the data */
   }
-  r->params = (struct eaglet_train_params){.model = r->model, .data = r->data, .out = r->out, .steps = 6, .batch = 3, .unroll = 3, .warmup = 2, .heads = 2, .kv_heads = 1,
-                                           .head_dim = 16, .intermediate = 48, .seed = 9, .threads = 2};
+  r->params = (struct eaglet_train_params){.model = r->model,
+                                           .data = r->data,
+                                           .out = r->out,
+                                           .steps = 6,
+                                           .batch = 3,
+                                           .unroll = 3,
+                                           .warmup = 2,
+                                           .heads = 2,
+                                           .kv_heads = 1,
+                                           .head_dim = 16,
+                                           .intermediate = 48,
+                                           .seed = 9,
+                                           .threads = 2};
 }
 
 static enum eaglet_status run_go(struct run *r) {
@@ -180,7 +192,8 @@ static void test_resume_is_exact(void **state) {
   run_clear(&straight), run_clear(&parts);
 }
 
-static bool stop_at_third(void *context, const char *stage, const char *unit, uint64_t done, uint64_t total, const char *note) {
+static bool stop_at_third(void *context, const char *stage, const char *unit, uint64_t done, uint64_t total,
+                          const char *note) {
   (void)context, (void)stage, (void)unit, (void)total, (void)note;
   return done < 3;
 }
@@ -242,12 +255,14 @@ static void test_micro_batches_do_not_matter(void **state) {
   run_clear(&one), run_clear(&many);
 }
 
-/* F12: targets that all lie outside the draft vocabulary. Special ids: nano-kimi never prefers them inside such rows. */
+/* F12: targets that all lie outside the draft vocabulary. Special ids: nano-kimi never prefers them inside such rows.
+ */
 static void test_nothing_in_vocabulary(void **state) {
   struct run r;
   struct safetensors file;
   run_init(&r, *state, "out");
-  char *vocab = make_vocabulary(*state, "far.safetensors", (const int32_t[]){4066, 30}), *path = file_join(r.out, "state/state.safetensors");
+  char *vocab = make_vocabulary(*state, "far.safetensors", (const int32_t[]){4066, 30}),
+       *path = file_join(r.out, "state/state.safetensors");
   r.params.vocab = vocab;
   r.params.steps = 2;
   assert_ok(run_go(&r), &r.err);
@@ -267,7 +282,8 @@ static void test_stored_equals_live(void **state) {
   run_init(&stored, *state, "stored");
   char *features = file_join(*state, "features");
   struct eaglet_text report = {0};
-  const struct eaglet_extract_params extract = {.model = live.model, .data = live.data, .out = features, .float32 = true, .threads = 2};
+  const struct eaglet_extract_params extract = {
+      .model = live.model, .data = live.data, .out = features, .float32 = true, .threads = 2};
   assert_ok(extract_run(&extract, &report, &live.err), &live.err);
   free(report.data);
   live.params.steps = stored.params.steps = 3;
@@ -290,7 +306,8 @@ static void test_warm_start(void **state) {
   double a[16], b[16];
   run_init(&first, *state, "first");
   run_init(&second, *state, "second");
-  char *vocab = make_vocabulary(*state, "vocab.safetensors", (const int32_t[]){50, 300}), *other = make_vocabulary(*state, "other.safetensors", (const int32_t[]){51, 300});
+  char *vocab = make_vocabulary(*state, "vocab.safetensors", (const int32_t[]){50, 300}),
+       *other = make_vocabulary(*state, "other.safetensors", (const int32_t[]){51, 300});
   first.params.vocab = vocab, first.params.steps = 12, first.params.lr = 5e-3;
   assert_ok(run_go(&first), &first.err);
   second.params.init = first.out;
@@ -333,7 +350,12 @@ static void test_not_a_number(void **state) {
   float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
   head_parameters_init(parameters, &config, model, &map, 1);
   parameters[head_parameter_offset(&config, HEAD_DOWN) + 5] = NAN;
-  assert_ok(head_export(broken, &(struct head_export){.config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_F32, .target = model}, &r.err), &r.err);
+  assert_ok(
+      head_export(broken,
+                  &(struct head_export){
+                      .config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_F32, .target = model},
+                  &r.err),
+      &r.err);
   free(parameters);
   vocab_map_release(&map);
   model_close(model);
@@ -347,8 +369,14 @@ static void test_not_a_number(void **state) {
 
 int main(void) {
 #define RUN(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_remove)
-  const struct CMUnitTest tests[] = {RUN(test_learns), RUN(test_resume_is_exact), RUN(test_interruption_saves), RUN(test_refusals),
-                                     RUN(test_micro_batches_do_not_matter), RUN(test_nothing_in_vocabulary), RUN(test_stored_equals_live),
-                                     RUN(test_warm_start), RUN(test_not_a_number)};
+  const struct CMUnitTest tests[] = {RUN(test_learns),
+                                     RUN(test_resume_is_exact),
+                                     RUN(test_interruption_saves),
+                                     RUN(test_refusals),
+                                     RUN(test_micro_batches_do_not_matter),
+                                     RUN(test_nothing_in_vocabulary),
+                                     RUN(test_stored_equals_live),
+                                     RUN(test_warm_start),
+                                     RUN(test_not_a_number)};
   return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

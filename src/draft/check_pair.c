@@ -1,5 +1,6 @@
-/* check_pair.c - see check_pair.h. Two halves: the walk (does what the files say fit together?) and the probe (does the head in fact
- * predict this target, and with these states?). Owns its forwards for the time of the probe; changes nothing of target or head. */
+/* check_pair.c - see check_pair.h. Two halves: the walk (does what the files say fit together?) and the probe (does the
+ * head in fact predict this target, and with these states?). Owns its forwards for the time of the probe; changes
+ * nothing of target or head. */
 #include "draft/check_pair.h"
 
 #include "base/memory.h"
@@ -38,10 +39,11 @@ static void judge(struct walk *w, enum part part, enum eaglet_status status, con
   if (status != EAGLET_OK) snprintf(w->detail[part], sizeof w->detail[part], "%s", err->message);
 }
 
-/* The reader of config.json stops at its first complaint. Reading it again without the rope fields, then without the states, tells whose
- * complaint it was. */
+/* The reader of config.json stops at its first complaint. Reading it again without the rope fields, then without the
+ * states, tells whose complaint it was. */
 static void walk_config(struct walk *w) {
-  static const char *const rope_keys[] = {"rope_theta", "rope_scaling", "rope_parameters"}, *const state_keys[] = {"eagle_config", "eagle_aux_hidden_state_layer_ids"};
+  static const char *const rope_keys[] = {"rope_theta", "rope_scaling", "rope_parameters"},
+                           *const state_keys[] = {"eagle_config", "eagle_aux_hidden_state_layer_ids"};
   struct eaglet_error err = {0};
   struct head_config ignored;
   json_t *sizes = json_copy(w->config_json), *rope = json_copy(w->config_json);
@@ -51,8 +53,11 @@ static void walk_config(struct walk *w) {
     json_object_del(rope, state_keys[i]);
   }
   judge(w, PART_SIZES, head_config_read(&ignored, sizes, &w->target->arch.features, w->config_path, &err), &err);
-  if (w->ok[PART_SIZES]) judge(w, PART_ROPE, head_config_read(&ignored, rope, &w->target->arch.features, w->config_path, &err), &err);
-  if (w->ok[PART_ROPE]) judge(w, PART_STATES, head_config_read(&w->config, w->config_json, &w->target->arch.features, w->config_path, &err), &err);
+  if (w->ok[PART_SIZES])
+    judge(w, PART_ROPE, head_config_read(&ignored, rope, &w->target->arch.features, w->config_path, &err), &err);
+  if (w->ok[PART_ROPE])
+    judge(w, PART_STATES, head_config_read(&w->config, w->config_json, &w->target->arch.features, w->config_path, &err),
+          &err);
   json_decref(sizes);
   json_decref(rope);
 }
@@ -64,15 +69,21 @@ static void walk_vocabulary(struct walk *w) {
   if (!w->ok[PART_VOCABULARY]) return;
   int32_t n_stops = 0;
   for (int32_t i = 0; i < w->target->n_stop_ids; i++) n_stops += map.draft[w->target->stop_ids[i]] >= 0;
-  snprintf(w->detail[PART_VOCABULARY], sizeof w->detail[PART_VOCABULARY], "%d of %d target ids can be drafted; %d of %d stop ids among them", map.n_draft, map.n_target, n_stops,
+  snprintf(w->detail[PART_VOCABULARY], sizeof w->detail[PART_VOCABULARY],
+           "%d of %d target ids can be drafted; %d of %d stop ids among them", map.n_draft, map.n_target, n_stops,
            w->target->n_stop_ids);
   vocab_map_release(&map);
 }
 
 /* A norm of zeros, or one that is not finite, makes every draft the same. */
 static void walk_norms(struct walk *w, const struct head *head) {
-  const struct { const char *name; const float *values; } norms[] = {
-      {"input_layernorm", head->input_norm}, {"hidden_norm", head->hidden_norm}, {"post_attention_layernorm", head->post_norm}, {"norm", head->norm}};
+  const struct {
+    const char *name;
+    const float *values;
+  } norms[] = {{"input_layernorm", head->input_norm},
+               {"hidden_norm", head->hidden_norm},
+               {"post_attention_layernorm", head->post_norm},
+               {"norm", head->norm}};
   struct compute *c = w->target->compute;
   size_t n = (size_t)w->config.hidden;
   float *values = memory_alloc(n * sizeof *values);
@@ -82,31 +93,45 @@ static void walk_norms(struct walk *w, const struct head *head) {
     c->download(c, values, norms[i].values, n * sizeof *values);
     for (size_t j = 0; j < n; j++) sum += fabs((double)values[j]);
     w->ok[PART_NORMS] = isfinite(sum) && sum > 0;
-    if (!w->ok[PART_NORMS]) snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%s: %s: expected weights, found %s", w->weights_path, norms[i].name, sum > 0 ? "values that are not finite" : "zeros only");
+    if (!w->ok[PART_NORMS])
+      snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%s: %s: expected weights, found %s",
+               w->weights_path, norms[i].name, sum > 0 ? "values that are not finite" : "zeros only");
   }
-  if (w->ok[PART_NORMS]) snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "4 norms, eps %g (target %g)", w->config.norm_eps, w->target->arch.features.norm_eps);
+  if (w->ok[PART_NORMS])
+    snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "4 norms, eps %g (target %g)", w->config.norm_eps,
+             w->target->arch.features.norm_eps);
   free(values);
 }
 
 static void format_states(char *out, size_t length, const struct head_config *config, int32_t shift) {
   size_t at = 0;
   out[0] = 0;
-  for (int32_t i = 0; i < config->n_states && at < length; i++) at += (size_t)snprintf(out + at, length - at, "%s%d", i ? "," : "", config->states[i] + shift);
+  for (int32_t i = 0; i < config->n_states && at < length; i++)
+    at += (size_t)snprintf(out + at, length - at, "%s%d", i ? "," : "", config->states[i] + shift);
 }
 
 static void describe(struct walk *w, const struct head *head) {
-  static const char *const scaling[] = {[ROPE_SCALING_NONE] = "none", [ROPE_SCALING_LINEAR] = "linear", [ROPE_SCALING_LLAMA3] = "llama3", [ROPE_SCALING_YARN] = "yarn"};
+  static const char *const scaling[] = {[ROPE_SCALING_NONE] = "none",
+                                        [ROPE_SCALING_LINEAR] = "linear",
+                                        [ROPE_SCALING_LLAMA3] = "llama3",
+                                        [ROPE_SCALING_YARN] = "yarn"};
   const struct head_config *c = &w->config;
   char states[128];
   format_states(states, sizeof states, c, 0);
-  snprintf(w->detail[PART_SIZES], sizeof w->detail[PART_SIZES], "hidden %d, %d heads, %d kv heads of %d, intermediate %d%s%s", c->hidden, c->n_heads, c->n_kv_heads, c->head_dim, c->intermediate,
-           head->notes[0] ? "; " : "", head->notes);
-  snprintf(w->detail[PART_ROPE], sizeof w->detail[PART_ROPE], "theta %g, scaling %s, table of %d positions as the target's", c->rope.theta, scaling[c->rope.scaling], w->target->rope.n_positions);
-  snprintf(w->detail[PART_STATES], sizeof w->detail[PART_STATES], "%s of 0..%d", states, w->target->arch.features.n_layers);
+  snprintf(w->detail[PART_SIZES], sizeof w->detail[PART_SIZES],
+           "hidden %d, %d heads, %d kv heads of %d, intermediate %d%s%s", c->hidden, c->n_heads, c->n_kv_heads,
+           c->head_dim, c->intermediate, head->notes[0] ? "; " : "", head->notes);
+  snprintf(w->detail[PART_ROPE], sizeof w->detail[PART_ROPE],
+           "theta %g, scaling %s, table of %d positions as the target's", c->rope.theta, scaling[c->rope.scaling],
+           w->target->rope.n_positions);
+  snprintf(w->detail[PART_STATES], sizeof w->detail[PART_STATES], "%s of 0..%d", states,
+           w->target->arch.features.n_layers);
 }
 
-/* Files that cannot be read at all are the caller's error; everything else becomes a verdict. *head is NULL when a part does not fit. */
-static enum eaglet_status walk_run(struct walk *w, struct head **head, const char *directory, struct eaglet_error *err) {
+/* Files that cannot be read at all are the caller's error; everything else becomes a verdict. *head is NULL when a part
+ * does not fit. */
+static enum eaglet_status walk_run(struct walk *w, struct head **head, const char *directory,
+                                   struct eaglet_error *err) {
   struct eaglet_error inner = {0};
   *head = NULL;
   w->config_path = file_join(directory, "config.json");
@@ -119,7 +144,8 @@ static enum eaglet_status walk_run(struct walk *w, struct head **head, const cha
   enum eaglet_status status = head_open(head, directory, w->target, &inner);
   if (status != EAGLET_OK && !w->ok[PART_VOCABULARY]) return EAGLET_OK; /* already told */
   if (status == EAGLET_E_RESOURCE) return error_set(err, status, "%s", inner.message);
-  judge(w, PART_SIZES, status, &inner); /* what is left of head_open's complaints are tensors that are missing, unknown or of another shape */
+  judge(w, PART_SIZES, status,
+        &inner); /* what is left of head_open's complaints are tensors that are missing, unknown or of another shape */
   if (status != EAGLET_OK) return EAGLET_OK;
   walk_norms(w, *head);
   describe(w, *head);
@@ -136,18 +162,23 @@ static json_t *walk_report(struct walk *w, const char **first_detail) {
   *first_detail = first >= 0 ? w->detail[first] : NULL;
   for (int p = 0; p < PART_COUNT; p++) {
     if (!w->ok[p] && !w->detail[p][0]) snprintf(w->detail[p], sizeof w->detail[p], "not reached");
-    json_array_append_new(list, json_pack("{s:s,s:b,s:s}", "part", part_names[p], "ok", (int)w->ok[p], "detail", w->detail[p]));
+    json_array_append_new(
+        list, json_pack("{s:s,s:b,s:s}", "part", part_names[p], "ok", (int)w->ok[p], "detail", w->detail[p]));
   }
   return list;
 }
 
 /* ---- the probe ---- */
 
-#define PROBE_SEQUENCES 16
-#define PROBE_TOKENS 48 /* of each, the first given, the rest the target's own greedy choice */
+#define PROBE_SEQUENCES 24
+#define PROBE_TOKENS                                                                                                   \
+  32 /* of each at most, the first given, the rest the target's own greedy choice up to a stop token */
 #define PROBE_ROWS (PROBE_SEQUENCES * PROBE_TOKENS)
-#define PROBE_SHIFTS 3  /* states - 1, as recorded, + 1 */
-#define PROBE_MARGIN 0.05
+#define PROBE_SHIFTS 3 /* states - 1, as recorded, + 1 */
+/* A neighbour wins clearly when it saves this many nats a token, by this many standard errors. First choices alone are
+ * too coarse a measure: neighbouring states of a small model differ in few of them. */
+#define PROBE_MARGIN_NATS 0.1
+#define PROBE_MARGIN_ERRORS 4.0
 
 struct probe {
   const struct model *target;
@@ -157,9 +188,17 @@ struct probe {
   struct kv_cache kv, head_kv;
   struct kv_sequence sequences[PROBE_SEQUENCES], head_sequences[PROBE_SEQUENCES];
   struct batch batch;
-  int32_t tokens[PROBE_SEQUENCES][PROBE_TOKENS + 1];
-  float *tapped, *feature;         /* device [PROBE_ROWS, n_states H], [PROBE_ROWS, H] */
-  int32_t *best_device, *best;     /* [PROBE_ROWS] */
+  int32_t tokens[PROBE_SEQUENCES][PROBE_TOKENS + 1], lengths[PROBE_SEQUENCES];
+  float *feature; /* device [PROBE_ROWS, H] */
+  float *logits;  /* host [n_draft] */
+  int32_t *best_device, best[PROBE_SEQUENCES];
+  float surprise[PROBE_SHIFTS][PROBE_ROWS]; /* nats of the pairs whose next token can be drafted */
+};
+/* What the head makes of the text with the states of one shift. */
+struct verdict {
+  bool tried;
+  double agreement, surprise;
+  int32_t n_surprises;
 };
 
 static void probe_close(struct probe *p) {
@@ -168,7 +207,7 @@ static void probe_close(struct probe *p) {
     if (p->sequences[s].cache) kv_sequence_release(&p->sequences[s]);
     if (p->head_sequences[s].cache) kv_sequence_release(&p->head_sequences[s]);
   }
-  void *blocks[] = {p->tapped, p->feature, p->best_device};
+  void *blocks[] = {p->feature, p->best_device};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
     if (blocks[i]) c->free(c, blocks[i]);
   }
@@ -177,7 +216,7 @@ static void probe_close(struct probe *p) {
   if (p->kv.pools) kv_cache_release(&p->kv);
   if (p->head_kv.pools) kv_cache_release(&p->head_kv);
   batch_release(&p->batch);
-  free(p->best);
+  free(p->logits);
 }
 
 static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) {
@@ -187,9 +226,9 @@ static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) 
   int32_t pages_each = (PROBE_TOKENS - 1) / KV_PAGE_TOKENS + 1, n_pages = pages_each * PROBE_SEQUENCES;
   block_shape_from_features(&shape, &p->target->arch.features);
   batch_init(&p->batch, PROBE_ROWS);
-  p->best = memory_alloc(PROBE_ROWS * sizeof(int32_t));
+  p->logits = memory_alloc((size_t)h->n_draft * sizeof(float));
   TRY(forward_create(&p->forward, p->target, PROBE_ROWS, n_pages, err));
-  TRY(head_forward_create(&p->head_forward, p->head, PROBE_ROWS, n_pages, err));
+  TRY(head_forward_create(&p->head_forward, p->head, PROBE_TOKENS, n_pages, err));
   TRY(kv_cache_init(&p->kv, c, p->target->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
   TRY(kv_cache_init(&p->head_kv, c, 1, head_kv_entry_floats(p->head), n_pages, err));
   for (int s = 0; s < PROBE_SEQUENCES; s++) {
@@ -198,108 +237,161 @@ static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) 
     TRY(kv_sequence_reserve(&p->sequences[s], PROBE_TOKENS, err));
     TRY(kv_sequence_reserve(&p->head_sequences[s], PROBE_TOKENS, err));
   }
-  p->best_device = c->alloc(c, PROBE_ROWS * sizeof(int32_t));
-  p->tapped = c->alloc(c, PROBE_ROWS * (size_t)h->n_states * (size_t)h->target_hidden * sizeof(float));
+  p->best_device = c->alloc(c, PROBE_SEQUENCES * sizeof(int32_t));
   p->feature = c->alloc(c, PROBE_ROWS * (size_t)h->hidden * sizeof(float));
-  if (!p->best_device || !p->tapped || !p->feature) FAIL(err, EAGLET_E_RESOURCE, "no memory for the probe of %d rows", PROBE_ROWS);
+  if (!p->best_device || !p->feature) FAIL(err, EAGLET_E_RESOURCE, "no memory for the probe of %d rows", PROBE_ROWS);
   return EAGLET_OK;
 }
 
-static void add_row(struct probe *p, int s, int32_t position, int32_t token, struct kv_sequence *kv) {
+static void add_row(struct probe *p, int32_t position, int32_t token, struct kv_sequence *kv) {
   struct batch_row *row = batch_add(&p->batch);
-  *row = (struct batch_row){.token = token, .position = position, .slot = position, .parent = -1, .kv = &kv[s], .wants_logits = true};
+  *row = (struct batch_row){
+      .token = token, .position = position, .slot = position, .parent = -1, .kv = kv, .wants_logits = true};
 }
 
-static void take_best(struct probe *p, const float *logits, int32_t n, int32_t width) {
-  struct compute *c = p->target->compute;
-  c->argmax(c, p->best_device, logits, n, width);
-  c->download(c, p->best, p->best_device, (size_t)n * sizeof(int32_t));
+static bool is_stop(const struct model *target, int32_t token) {
+  for (int32_t i = 0; i < target->n_stop_ids; i++) {
+    if (target->stop_ids[i] == token) return true;
+  }
+  return false;
 }
 
-/* Every sequence starts with another id of the draft vocabulary (what is drafted often is met often) and goes on as the target likes best. */
+/* Every sequence starts with another id of the draft vocabulary (what is drafted often is met often) and goes on as the
+ * target likes best. */
 static enum eaglet_status continue_greedily(struct probe *p, struct eaglet_error *err) {
   const struct vocab_map *map = &p->head->map;
-  for (int s = 0; s < PROBE_SEQUENCES; s++) p->tokens[s][0] = map->target[(int64_t)s * map->n_draft / PROBE_SEQUENCES];
+  struct compute *c = p->target->compute;
+  for (int s = 0; s < PROBE_SEQUENCES; s++) {
+    p->tokens[s][0] = map->target[(int64_t)s * map->n_draft / PROBE_SEQUENCES];
+    p->lengths[s] = 1;
+  }
   for (int32_t t = 0; t < PROBE_TOKENS; t++) {
     batch_reset(&p->batch);
-    for (int s = 0; s < PROBE_SEQUENCES; s++) add_row(p, s, t, p->tokens[s][t], p->sequences);
+    for (int s = 0; s < PROBE_SEQUENCES; s++) add_row(p, t, p->tokens[s][t], &p->sequences[s]);
     struct forward_run run = {.batch = &p->batch, .kv = &p->kv};
     TRY(forward_run(p->forward, &run, err));
-    take_best(p, run.logits, run.n_logits, p->target->arch.features.n_vocab);
-    for (int s = 0; s < PROBE_SEQUENCES; s++) p->tokens[s][t + 1] = p->best[s];
+    c->argmax(c, p->best_device, run.logits, run.n_logits, p->target->arch.features.n_vocab);
+    c->download(c, p->best, p->best_device, sizeof p->best);
+    for (int s = 0; s < PROBE_SEQUENCES; s++) {
+      p->tokens[s][t + 1] = p->best[s];
+      if (p->lengths[s] == t + 1 && !is_stop(p->target, p->tokens[s][t]))
+        p->lengths[s]++; /* the stop token itself still counts */
+    }
   }
   return EAGLET_OK;
 }
 
-/* Share of pairs (h_t, x_{t+1}) for which the head's first choice is x_{t+2}, with every state number shifted. */
-static enum eaglet_status agreement(struct probe *p, int32_t shift, double *share, struct eaglet_error *err) {
+/* One pair: did the head put `next` first, and how surprised was it? */
+static void judge_pair(struct probe *p, const float *logits, int32_t next, int32_t shift_index,
+                       struct verdict *verdict) {
+  int32_t n = p->head->config.n_draft, best = 0, wanted = p->head->map.draft[next];
+  double sum = 0;
+  p->target->compute->download(p->target->compute, p->logits, logits, (size_t)n * sizeof(float));
+  for (int32_t i = 1; i < n; i++) best = p->logits[i] > p->logits[best] ? i : best;
+  verdict->agreement += best == wanted;
+  if (wanted < 0) return;
+  for (int32_t i = 0; i < n; i++) sum += exp((double)p->logits[i] - p->logits[best]);
+  double surprise = log(sum) + p->logits[best] - p->logits[wanted];
+  p->surprise[shift_index][verdict->n_surprises++] = (float)surprise;
+  verdict->surprise += surprise;
+}
+
+static enum eaglet_status run_head(struct probe *p, int32_t shift_index, struct verdict *verdict,
+                                   struct eaglet_error *err) {
+  int64_t row = 0;
+  int32_t n_pairs = 0;
+  for (int s = 0; s < PROBE_SEQUENCES; s++) {
+    int32_t n = p->lengths[s] - 2; /* pairs (h_t, x_{t+1}) that have a token x_{t+2} */
+    batch_reset(&p->batch);
+    for (int32_t t = 0; t < n; t++) add_row(p, t, p->tokens[s][t + 1], &p->head_sequences[s]);
+    struct head_run run = {.batch = &p->batch, .kv = &p->head_kv, .feature = p->feature + row * p->head->config.hidden};
+    row += PROBE_TOKENS;
+    if (n < 1) continue;
+    TRY(head_forward_run(p->head_forward, &run, err));
+    for (int32_t t = 0; t < n; t++)
+      judge_pair(p, run.logits + (int64_t)t * p->head->config.n_draft, p->tokens[s][t + 2], shift_index, verdict);
+    n_pairs += n;
+  }
+  if (n_pairs > 0) verdict->agreement /= n_pairs;
+  if (verdict->n_surprises > 0) verdict->surprise /= verdict->n_surprises;
+  return EAGLET_OK;
+}
+
+/* Teacher-forced: the head over the text, with every state number shifted. */
+static enum eaglet_status try_shift(struct probe *p, int32_t shift_index, struct verdict *verdict,
+                                    struct eaglet_error *err) {
   const struct head_config *h = &p->head->config;
   struct forward_run run = {.batch = &p->batch, .kv = &p->kv, .no_head = true, .taps.n = h->n_states};
-  for (int32_t i = 0; i < h->n_states; i++) run.taps.states[i] = h->states[i] + shift;
+  for (int32_t i = 0; i < h->n_states; i++) {
+    run.taps.states[i] = h->states[i] + shift_index - 1;
+    if (run.taps.states[i] < 0 || run.taps.states[i] > p->target->arch.features.n_layers) return EAGLET_OK;
+  }
   batch_reset(&p->batch);
   for (int s = 0; s < PROBE_SEQUENCES; s++) {
-    for (int32_t t = 0; t < PROBE_TOKENS - 1; t++) add_row(p, s, t, p->tokens[s][t], p->sequences);
+    for (int32_t t = 0; t < PROBE_TOKENS; t++) add_row(p, t, p->tokens[s][t], &p->sequences[s]);
   }
   TRY(forward_run(p->forward, &run, err));
   head_fuse(p->head_forward, p->feature, run.tapped, p->batch.n);
-  batch_reset(&p->batch);
-  for (int s = 0; s < PROBE_SEQUENCES; s++) {
-    for (int32_t t = 0; t < PROBE_TOKENS - 1; t++) add_row(p, s, t, p->tokens[s][t + 1], p->head_sequences);
-  }
-  struct head_run head = {.batch = &p->batch, .kv = &p->head_kv, .feature = p->feature};
-  TRY(head_forward_run(p->head_forward, &head, err));
-  take_best(p, head.logits, head.n_logits, h->n_draft);
-  int32_t n = 0, hits = 0;
-  for (int s = 0; s < PROBE_SEQUENCES; s++) {
-    for (int32_t t = 0; t < PROBE_TOKENS - 1; t++) hits += p->head->map.target[p->best[n++]] == p->tokens[s][t + 2];
-  }
-  *share = (double)hits / n;
-  return EAGLET_OK;
+  verdict->tried = true;
+  return run_head(p, shift_index, verdict, err);
 }
 
-/* A neighbour wins clearly by PROBE_MARGIN and by three standard errors of a share of n pairs. */
-static int32_t clear_shift(const double shares[PROBE_SHIFTS]) {
-  int32_t shift = 0;
-  double margin = fmax(PROBE_MARGIN, 3 * sqrt(0.5 / (PROBE_SEQUENCES * (PROBE_TOKENS - 1)))), best = shares[1] + margin;
+/* The pairs are the same for every shift, so their differences are what is judged. */
+static int32_t clear_shift(const struct probe *p, const struct verdict verdicts[PROBE_SHIFTS]) {
+  int32_t shift = 0, n = verdicts[1].n_surprises;
+  double saved_most = 0;
   for (int32_t i = 0; i < PROBE_SHIFTS; i += 2) {
-    if (shares[i] <= best) continue;
-    best = shares[i];
+    double saved = verdicts[1].surprise - verdicts[i].surprise, squares = 0;
+    if (!verdicts[i].tried || n < 2) continue;
+    for (int32_t k = 0; k < n; k++) {
+      double d = (double)p->surprise[1][k] - p->surprise[i][k] - saved;
+      squares += d * d;
+    }
+    if (saved <= saved_most || saved < PROBE_MARGIN_NATS || saved < PROBE_MARGIN_ERRORS * sqrt(squares / (n - 1) / n))
+      continue;
+    saved_most = saved;
     shift = i - 1;
   }
   return shift;
 }
 
-static enum eaglet_status probe_run(json_t **report, const struct head *head, struct eaglet_error *err) {
-  struct probe *p = memory_alloc(sizeof *p);
-  const struct head_config *h = &head->config;
-  double shares[PROBE_SHIFTS] = {-1, -1, -1};
-  enum eaglet_status status;
-  json_t *list = json_object();
-  *p = (struct probe){.target = head->target, .head = head};
-  TRY_GOTO(probe_open(p, err), done);
-  TRY_GOTO(continue_greedily(p, err), done);
+static json_t *probe_report(const struct probe *p, const struct verdict verdicts[PROBE_SHIFTS]) {
+  json_t *agreement = json_object(), *surprise = json_object();
+  int32_t shift = clear_shift(p, verdicts);
   for (int32_t i = 0; i < PROBE_SHIFTS; i++) {
     char states[128];
-    int32_t shift = i - 1;
-    if (h->states[0] + shift < 0 || h->states[h->n_states - 1] + shift > head->target->arch.features.n_layers) continue;
-    TRY_GOTO(agreement(p, shift, &shares[i], err), done);
-    format_states(states, sizeof states, h, shift);
-    json_object_set_new(list, states, json_real(shares[i]));
+    if (!verdicts[i].tried) continue;
+    format_states(states, sizeof states, &p->head->config, i - 1);
+    json_object_set_new(agreement, states, json_real(verdicts[i].agreement));
+    json_object_set_new(surprise, states, json_real(verdicts[i].surprise));
   }
-  int32_t shift = clear_shift(shares);
-  *report = json_pack("{s:O,s:i}", "agreement", list, "shift", shift);
   if (shift != 0) {
-    log_warning("the head agrees with the target on %.0f%% of a greedy continuation with its recorded states, on %.0f%% with every state %+d: its numbers seem to follow another convention",
-                100 * shares[1], 100 * shares[shift + 1], shift);
+    log_warning("with its recorded states the head is surprised by %.2f nats a token of the target's text, with every "
+                "state %+d by %.2f: its numbers seem to follow another convention",
+                verdicts[1].surprise, shift, verdicts[1 + shift].surprise);
   }
+  return json_pack("{s:o,s:o,s:i,s:i}", "agreement", agreement, "surprise", surprise, "pairs", verdicts[1].n_surprises,
+                   "shift", shift);
+}
+
+static enum eaglet_status probe_run(json_t **report, const struct head *head, struct eaglet_error *err) {
+  struct probe *p = memory_alloc(sizeof *p);
+  struct verdict verdicts[PROBE_SHIFTS] = {{.tried = false}};
+  enum eaglet_status status;
+  p->target = head->target;
+  p->head = head;
+  TRY_GOTO(probe_open(p, err), done);
+  TRY_GOTO(continue_greedily(p, err), done);
+  for (int32_t i = 0; i < PROBE_SHIFTS; i++) TRY_GOTO(try_shift(p, i, &verdicts[i], err), done);
+  *report = probe_report(p, verdicts);
 done:
-  json_decref(list);
   probe_close(p);
   free(p);
   return status;
 }
 
-enum eaglet_status check_pair_run(json_t **report, const struct model *target, const char *draft_directory, struct eaglet_error *err) {
+enum eaglet_status check_pair_run(json_t **report, const struct model *target, const char *draft_directory,
+                                  struct eaglet_error *err) {
   struct walk *w = memory_alloc(sizeof *w);
   struct head *head = NULL;
   json_t *probe = NULL;
@@ -310,8 +402,10 @@ enum eaglet_status check_pair_run(json_t **report, const struct model *target, c
   if (status == EAGLET_OK) {
     json_t *checks = walk_report(w, &mismatch);
     if (head && !mismatch) status = probe_run(&probe, head, err);
-    if (status == EAGLET_OK) *report = json_pack("{s:b,s:o}", "ok", mismatch == NULL, "checks", checks);
-    else json_decref(checks);
+    if (status == EAGLET_OK)
+      *report = json_pack("{s:b,s:o}", "ok", mismatch == NULL, "checks", checks);
+    else
+      json_decref(checks);
     if (probe) json_object_set_new(*report, "probe", probe);
     if (mismatch) status = error_set(err, EAGLET_E_CHECK, "%s", mismatch);
   }

@@ -29,36 +29,39 @@ struct head {
   struct head_config config;
   struct vocab_map map;
   const struct model *target;       /* borrowed */
-  struct weight fc, lm_head, embed; /* embed is the target's */
+  struct weight fc, lm_head, embed; /* embed: the target's, unless the file has its own */
   struct attention_weights attention;
   struct ffn_weights ffn;
   const float *input_norm, *hidden_norm, *post_norm, *norm;
-  float *small;                     /* norms as F32, device */
+  float *small; /* norms as F32, device */
   struct rope_table rope;
-  char notes[256];                  /* "lm_head borrowed from the target" */
+  char notes[256]; /* "lm_head borrowed from the target" */
 };
 /* directory has config.json and model.safetensors. Refuses heads that do not fit the target, naming the part. */
-enum eaglet_status head_open(struct head **head, const char *directory, const struct model *target, struct eaglet_error *err) MUST_USE;
+enum eaglet_status head_open(struct head **head, const char *directory, const struct model *target,
+                             struct eaglet_error *err) MUST_USE;
 void head_close(struct head *head);
 
 int32_t head_kv_entry_floats(const struct head *head); /* floats of one token's entry in the head's KV cache */
 
 /* Head arithmetic on rows; owns its activations for rows_max rows. */
 struct head_forward;
-enum eaglet_status head_forward_create(struct head_forward **forward, const struct head *head, int32_t rows_max, int32_t pages_max,
-                                       struct eaglet_error *err) MUST_USE;
+enum eaglet_status head_forward_create(struct head_forward **forward, const struct head *head, int32_t rows_max,
+                                       int32_t pages_max, struct eaglet_error *err) MUST_USE;
 void head_forward_free(struct head_forward *forward);
 /* g[n, H] = fc(tapped[n, n_states * H_target]); device pointers. */
 void head_fuse(struct head_forward *forward, float *g, const float *tapped, int32_t n);
-/* One pass. Rows: token = x_{t+1}, position = slot = t, kv = the sequence's head KV (one layer), wants_logits as needed. */
+/* One pass. Rows: token = x_{t+1}, position = slot = t, kv = the sequence's head KV (one layer), wants_logits as
+ * needed. */
 struct head_run {
   const struct batch *batch;
   struct kv_cache *kv;
-  const float *feature;   /* device [n, H] */
-  float *out;             /* result: z [n, H] device, valid until the next run */
-  float *logits;          /* result: [n_logits, n_draft] device */
+  const float *feature; /* device [n, H] */
+  float *out;           /* result: z [n, H] device, valid until the next run */
+  float *logits;        /* result: [n_logits, n_draft] device */
   int32_t n_logits;
 };
-enum eaglet_status head_forward_run(struct head_forward *forward, struct head_run *run, struct eaglet_error *err) MUST_USE;
+enum eaglet_status head_forward_run(struct head_forward *forward, struct head_run *run,
+                                    struct eaglet_error *err) MUST_USE;
 
 #endif

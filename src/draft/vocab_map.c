@@ -1,4 +1,5 @@
-/* vocab_map.c - see vocab_map.h. Owns the two tables; every constructor ends in the same check, so an inconsistent map cannot exist. */
+/* vocab_map.c - see vocab_map.h. Owns the two tables; every constructor ends in the same check, so an inconsistent map
+ * cannot exist. */
 #include "draft/vocab_map.h"
 
 #include "base/memory.h"
@@ -6,16 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum eaglet_status vocab_map_init(struct vocab_map *map, const int32_t *target_ids, int32_t n_draft, int32_t n_target, const char *what,
-                                  struct eaglet_error *err) {
+enum eaglet_status vocab_map_init(struct vocab_map *map, const int32_t *target_ids, int32_t n_draft, int32_t n_target,
+                                  const char *what, struct eaglet_error *err) {
   *map = (struct vocab_map){0};
-  if (n_draft < 1 || n_draft > n_target) FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", what, n_draft, n_target);
+  if (n_draft < 1 || n_draft > n_target)
+    FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", what, n_draft, n_target);
   for (int32_t i = 0; i < n_draft; i++) {
     if (target_ids[i] < 0 || target_ids[i] >= n_target) {
-      FAIL(err, EAGLET_E_INPUT, "%s: d2t[%d]: target id %d outside the vocabulary of %d", what, i, target_ids[i], n_target);
+      FAIL(err, EAGLET_E_INPUT, "%s: d2t[%d]: target id %d outside the vocabulary of %d", what, i, target_ids[i],
+           n_target);
     }
     if (i > 0 && target_ids[i] <= target_ids[i - 1]) {
-      FAIL(err, EAGLET_E_INPUT, "%s: d2t[%d]: target id %d does not follow %d: ids must increase", what, i, target_ids[i], target_ids[i - 1]);
+      FAIL(err, EAGLET_E_INPUT, "%s: d2t[%d]: target id %d does not follow %d: ids must increase", what, i,
+           target_ids[i], target_ids[i - 1]);
     }
   }
   map->n_draft = n_draft;
@@ -37,45 +41,54 @@ enum eaglet_status vocab_map_identity(struct vocab_map *map, int32_t n_target, s
 }
 
 /* Offsets of any integer type that other trainers write. */
-static enum eaglet_status read_offsets(int32_t *ids, const struct tensor_entry *d2t, int32_t n_draft, struct eaglet_error *err) {
+static enum eaglet_status read_offsets(int32_t *ids, const struct tensor_entry *d2t, int32_t n_draft,
+                                       struct eaglet_error *err) {
   if (d2t->rank != 1 || d2t->shape[0] != n_draft || (d2t->dtype != DTYPE_I64 && d2t->dtype != DTYPE_I32)) {
-    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 or I32 [%d], found %s [%lld]", d2t->path, d2t->name, n_draft, dtype_name(d2t->dtype),
-         d2t->rank == 1 ? (long long)d2t->shape[0] : -1);
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 or I32 [%d], found %s [%lld]", d2t->path, d2t->name, n_draft,
+         dtype_name(d2t->dtype), d2t->rank == 1 ? (long long)d2t->shape[0] : -1);
   }
   for (int32_t i = 0; i < n_draft; i++) {
     int64_t offset = 0;
     int32_t narrow = 0;
-    if (d2t->dtype == DTYPE_I64) memcpy(&offset, d2t->data + 8 * (size_t)i, 8);
+    if (d2t->dtype == DTYPE_I64)
+      memcpy(&offset, d2t->data + 8 * (size_t)i, 8);
     else {
       memcpy(&narrow, d2t->data + 4 * (size_t)i, 4);
       offset = narrow;
     }
-    if (offset < -(int64_t)i || offset > INT32_MAX - (int64_t)i) FAIL(err, EAGLET_E_INPUT, "%s: %s[%d]: offset %lld gives no token id", d2t->path, d2t->name, i, (long long)offset);
+    if (offset < -(int64_t)i || offset > INT32_MAX - (int64_t)i)
+      FAIL(err, EAGLET_E_INPUT, "%s: %s[%d]: offset %lld gives no token id", d2t->path, d2t->name, i,
+           (long long)offset);
     ids[i] = (int32_t)(i + offset);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status check_marks(const struct vocab_map *map, const struct tensor_entry *t2d, struct eaglet_error *err) {
+static enum eaglet_status check_marks(const struct vocab_map *map, const struct tensor_entry *t2d,
+                                      struct eaglet_error *err) {
   if (t2d->rank != 1 || t2d->shape[0] != map->n_target || (t2d->dtype != DTYPE_BOOL && t2d->dtype != DTYPE_U8)) {
-    FAIL(err, EAGLET_E_INPUT, "%s: t2d: expected BOOL or U8 [%d], found %s [%lld]", t2d->path, map->n_target, dtype_name(t2d->dtype),
-         t2d->rank == 1 ? (long long)t2d->shape[0] : -1);
+    FAIL(err, EAGLET_E_INPUT, "%s: t2d: expected BOOL or U8 [%d], found %s [%lld]", t2d->path, map->n_target,
+         dtype_name(t2d->dtype), t2d->rank == 1 ? (long long)t2d->shape[0] : -1);
   }
   for (int32_t i = 0; i < map->n_target; i++) {
-    if ((t2d->data[i] != 0) != (map->draft[i] >= 0)) FAIL(err, EAGLET_E_INPUT, "%s: t2d[%d] is %d, but d2t says %d", t2d->path, i, t2d->data[i], map->draft[i] >= 0);
+    if ((t2d->data[i] != 0) != (map->draft[i] >= 0))
+      FAIL(err, EAGLET_E_INPUT, "%s: t2d[%d] is %d, but d2t says %d", t2d->path, i, t2d->data[i], map->draft[i] >= 0);
   }
   return EAGLET_OK;
 }
 
-enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft, int32_t n_target, struct eaglet_error *err) {
+enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft,
+                                          int32_t n_target, struct eaglet_error *err) {
   const struct tensor_entry *d2t = safetensors_find(file, "d2t"), *t2d = safetensors_find(file, "t2d");
   *map = (struct vocab_map){0};
   if (!d2t) d2t = safetensors_find(file, "draft_id_to_target_id");
   if (!d2t) {
     if (n_draft == n_target) return vocab_map_identity(map, n_target, err);
-    FAIL(err, EAGLET_E_INPUT, "%s: d2t: missing, and the draft vocabulary (%d) is not the target's (%d)", file->path, n_draft, n_target);
+    FAIL(err, EAGLET_E_INPUT, "%s: d2t: missing, and the draft vocabulary (%d) is not the target's (%d)", file->path,
+         n_draft, n_target);
   }
-  if (n_draft < 1 || n_draft > n_target) FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", file->path, n_draft, n_target);
+  if (n_draft < 1 || n_draft > n_target)
+    FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", file->path, n_draft, n_target);
   int32_t *ids = memory_alloc((size_t)n_draft * sizeof(int32_t));
   enum eaglet_status status = read_offsets(ids, d2t, n_draft, err);
   if (status == EAGLET_OK) status = vocab_map_init(map, ids, n_draft, n_target, file->path, err);
@@ -107,7 +120,8 @@ enum eaglet_status vocab_map_choose(struct vocab_map *map, struct vocab_choice *
   int32_t n_target = choice->n_target, n_draft = choice->n_draft;
   size_t n_must = 0;
   *map = (struct vocab_map){0};
-  if (n_draft < 1 || n_draft > n_target) FAIL(err, EAGLET_E_INPUT, "draft vocabulary of %d for a target of %d", n_draft, n_target);
+  if (n_draft < 1 || n_draft > n_target)
+    FAIL(err, EAGLET_E_INPUT, "draft vocabulary of %d for a target of %d", n_draft, n_target);
   struct candidate *all = memory_alloc((size_t)n_target * sizeof *all);
   int32_t *ids = memory_alloc((size_t)n_draft * sizeof *ids);
   for (int32_t i = 0; i < n_target; i++) all[i] = (struct candidate){.count = choice->counts[i], .id = i};
@@ -116,7 +130,10 @@ enum eaglet_status vocab_map_choose(struct vocab_map *map, struct vocab_choice *
   }
   for (int32_t i = 0; i < n_target; i++) n_must += all[i].must;
   enum eaglet_status status = EAGLET_OK;
-  if (n_must > (size_t)n_draft) status = error_set(err, EAGLET_E_USAGE, "draft vocabulary of %d: the %zu end-of-turn and special tokens alone do not fit", n_draft, n_must);
+  if (n_must > (size_t)n_draft)
+    status =
+        error_set(err, EAGLET_E_USAGE,
+                  "draft vocabulary of %d: the %zu end-of-turn and special tokens alone do not fit", n_draft, n_must);
   if (status == EAGLET_OK) {
     double seen = 0, inside = 0;
     qsort(all, (size_t)n_target, sizeof *all, by_merit);

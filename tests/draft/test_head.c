@@ -1,5 +1,6 @@
-/* test_head.c - the head at inference against the EAGLE authors' own module: every slot of the first pass, then a chain of drafts from every
- * slot (what training unrolls, inference must walk). Rows must not feel each other, and the KV of drafts must be scratch. */
+/* test_head.c - the head at inference against the EAGLE authors' own module: every slot of the first pass, then a chain
+ * of drafts from every slot (what training unrolls, inference must walk). Rows must not feel each other, and the KV of
+ * drafts must be scratch. */
 #include "pair_fixture.h"
 
 #include "base/util.h"
@@ -33,13 +34,25 @@ static const float *floats(const struct bench *b, const char *name) {
 
 static int32_t token(const struct bench *b, int32_t sequence, int32_t t) {
   int64_t id = 0;
-  if (t < TIME) memcpy(&id, safetensors_find(&b->reference, "in.input_ids")->data + 8 * (sequence * TIME + t), sizeof id);
+  if (t < TIME)
+    memcpy(&id, safetensors_find(&b->reference, "in.input_ids")->data + 8 * (sequence * TIME + t), sizeof id);
   return (int32_t)id;
 }
 
 static void write_head(struct bench *b) {
-  const struct head_config config = {.hidden = 64, .target_hidden = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .intermediate = 96, .n_target = 320, .n_draft = 128,
-                                     .n_states = 3, .states = {1, 2, 3}, .norm_eps = 1e-5, .rope = {.style = ROPE_HALF, .dim = 16, .theta = 10000}, .positions_max = 256};
+  const struct head_config config = {.hidden = 64,
+                                     .target_hidden = 64,
+                                     .n_heads = 4,
+                                     .n_kv_heads = 2,
+                                     .head_dim = 16,
+                                     .intermediate = 96,
+                                     .n_target = 320,
+                                     .n_draft = 128,
+                                     .n_states = 3,
+                                     .states = {1, 2, 3},
+                                     .norm_eps = 1e-5,
+                                     .rope = {.style = ROPE_HALF, .dim = 16, .theta = 10000},
+                                     .positions_max = 256};
   const struct tensor_entry *d2t = safetensors_find(&b->reference, "d2t");
   struct eaglet_error err;
   struct vocab_map map;
@@ -56,9 +69,11 @@ static void write_head(struct bench *b) {
     int64_t shape[2];
     snprintf(name, sizeof name, "w.%s", head_parameter_name((enum head_parameter)i));
     head_parameter_shape(&config, (enum head_parameter)i, shape);
-    memcpy(parameters + head_parameter_offset(&config, (enum head_parameter)i), floats(b, name), sizeof(float) * (size_t)(shape[0] * shape[1]));
+    memcpy(parameters + head_parameter_offset(&config, (enum head_parameter)i), floats(b, name),
+           sizeof(float) * (size_t)(shape[0] * shape[1]));
   }
-  const struct head_export export_ = {.config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_F32, .target = &b->target};
+  const struct head_export export_ = {
+      .config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_F32, .target = &b->target};
   assert_ok(head_export(b->directory, &export_, &err), &err);
   free(parameters);
   vocab_map_release(&map);
@@ -78,7 +93,8 @@ static int setup(void **state) {
   b->target.arch.features.n_layers = 8;
   b->target.arch.features.positions_max = 256;
   b->target.rope.n_positions = 256;
-  b->target.embed = (struct weight){.format = WEIGHT_F32, .n_out = 320, .n_in = 64, .data = floats(b, "w.embed_tokens.weight")};
+  b->target.embed =
+      (struct weight){.format = WEIGHT_F32, .n_out = 320, .n_in = 64, .data = floats(b, "w.embed_tokens.weight")};
   temporary_directory(b->directory);
   write_head(b);
   assert_ok(head_open(&b->head, b->directory, &b->target, &err), &err);
@@ -113,7 +129,8 @@ static int teardown(void **state) {
 
 static void add_row(struct bench *b, int32_t sequence, int32_t t, int32_t id) {
   struct batch_row *row = batch_add(&b->batch);
-  *row = (struct batch_row){.token = id, .position = t, .slot = t, .parent = -1, .kv = &b->sequences[sequence], .wants_logits = true};
+  *row = (struct batch_row){
+      .token = id, .position = t, .slot = t, .parent = -1, .kv = &b->sequences[sequence], .wants_logits = true};
 }
 
 /* Features of slots [begin, end) of both sequences, fused; then the pass over them. */
@@ -121,7 +138,8 @@ static void first_pass(struct bench *b, struct head_run *run, int32_t begin, int
   struct eaglet_error err;
   batch_reset(&b->batch);
   for (int32_t s = 0; s < BATCH; s++) {
-    head_fuse(b->forward, b->feature + (int64_t)b->batch.n * 64, floats(b, "in.features") + (int64_t)(s * TIME + begin) * 192, end - begin);
+    head_fuse(b->forward, b->feature + (int64_t)b->batch.n * 64,
+              floats(b, "in.features") + (int64_t)(s * TIME + begin) * 192, end - begin);
     for (int32_t t = begin; t < end; t++) add_row(b, s, t, token(b, s, t + 1));
   }
   *run = (struct head_run){.batch = &b->batch, .kv = &b->kv, .feature = b->feature};
@@ -148,7 +166,8 @@ static void test_first_pass(void **state) {
   if (!b) skip();
   first_pass(b, &run, 0, TIME);
   const float *hidden = floats(b, "out.hidden.0"), *logits = floats(b, "out.logits.0");
-  double error = max_rel(run.out, hidden, SLOTS * 64, largest(hidden, SLOTS * 64)), error_logits = max_rel(run.logits, logits, SLOTS * 128, largest(logits, SLOTS * 128));
+  double error = max_rel(run.out, hidden, SLOTS * 64, largest(hidden, SLOTS * 64)),
+         error_logits = max_rel(run.logits, logits, SLOTS * 128, largest(logits, SLOTS * 128));
   printf("first pass: hidden %.2e, logits %.2e\n", error, error_logits);
   assert_true(error < 1e-5 && error_logits < 1e-5);
 }
@@ -179,7 +198,8 @@ static void test_chains(void **state) {
       for (int32_t s = 0; s < BATCH; s++) {
         int32_t slot = s * TIME + t;
         worst[k] = fmax(worst[k], max_rel(run.out + s * 64, hidden + slot * 64, 64, largest(hidden, SLOTS * 64)));
-        worst_logits[k] = fmax(worst_logits[k], max_rel(run.logits + s * 128, logits + slot * 128, 128, largest(logits, SLOTS * 128)));
+        worst_logits[k] = fmax(worst_logits[k],
+                               max_rel(run.logits + s * 128, logits + slot * 128, 128, largest(logits, SLOTS * 128)));
       }
       memcpy(out, run.out, BATCH * 64 * sizeof(float));
     }
@@ -205,7 +225,8 @@ static void test_chunks(void **state) {
       int32_t end = begin + sizes[k] < TIME ? begin + sizes[k] : TIME;
       first_pass(b, &run, begin, end);
       for (int32_t s = 0; s < BATCH; s++) {
-        assert_memory_equal(run.out + (int64_t)s * (end - begin) * 64, whole + (int64_t)(s * TIME + begin) * 64, sizeof(float) * 64 * (size_t)(end - begin));
+        assert_memory_equal(run.out + (int64_t)s * (end - begin) * 64, whole + (int64_t)(s * TIME + begin) * 64,
+                            sizeof(float) * 64 * (size_t)(end - begin));
       }
       batch_reset(&b->batch);
       for (int32_t s = 0; s < BATCH; s++) add_row(b, s, end, 7); /* a draft: scratch behind the committed slots */
@@ -217,6 +238,7 @@ static void test_chunks(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_pass), cmocka_unit_test(test_chains), cmocka_unit_test(test_chunks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_pass), cmocka_unit_test(test_chains),
+                                     cmocka_unit_test(test_chunks)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,8 @@
 /* safetensors_header.c - see safetensors_header.h. Two readers of one language: a scanner for the plain form that every writer emits
  * (names of printable ASCII without escapes, integers as such), and jansson for all the rest. What the scanner takes, jansson takes
  * with the same meaning; at the first byte it does not know it gives up, so every refusal and its words come from jansson's way.
- * Why two: a Kimi checkpoint has 200,000 tensors, which cost jansson 1.5 s and 200 MB of small objects, and the scanner 30 ms.
+ * Why two: a Kimi checkpoint has 200,000 tensors; opening as many in one file took 1.5 s and 200 MB of small objects by jansson
+ * alone, and takes 0.3 s with the scanner.
  * Does not look at the file behind the header. */
 #include "checkpoint/safetensors_header.h"
 

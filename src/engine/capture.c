@@ -1,5 +1,5 @@
-/* capture.c - see capture.h. Packs whole conversations into forward calls; a conversation longer than a call is cut into chunks over the
- * same KV. */
+/* capture.c - see capture.h. Packs whole conversations into forward calls; a conversation longer than a call is cut
+ * into chunks over the same KV. */
 #include "engine/capture.h"
 
 #include "base/memory.h"
@@ -29,13 +29,17 @@ enum eaglet_status capture_create(struct capture **out, const struct capture_par
   struct capture *c = memory_alloc(sizeof *c);
   struct block_shape shape;
   *out = NULL;
-  *c = (struct capture){.model = params->model, .compute = params->model->compute, .taps = params->taps, .tokens_max = params->tokens_max,
+  *c = (struct capture){.model = params->model,
+                        .compute = params->model->compute,
+                        .taps = params->taps,
+                        .tokens_max = params->tokens_max,
                         .rows_max = params->rows_max > 0 ? params->rows_max : 512};
   /* Every row of a call may be a conversation of its own, and one conversation may need pages for all its tokens. */
   int32_t n_pages = c->rows_max + (c->tokens_max + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS + 1;
   block_shape_from_features(&shape, &params->model->arch.features);
   batch_init(&c->batch, c->rows_max);
-  enum eaglet_status status = kv_cache_init(&c->kv, c->compute, params->model->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err);
+  enum eaglet_status status = kv_cache_init(&c->kv, c->compute, params->model->arch.features.n_layers,
+                                            block_kv_entry_floats(&shape), n_pages, err);
   if (status == EAGLET_OK) status = forward_create(&c->forward, params->model, c->rows_max, n_pages, err);
   if (status != EAGLET_OK) {
     capture_free(c);
@@ -73,7 +77,8 @@ static enum eaglet_status run_batch(struct capture *c, struct job *jobs, int32_t
   TRY(forward_run(c->forward, &run, err));
   for (int32_t j = 0; j < n_jobs; j++) {
     struct job *job = &jobs[j];
-    c->compute->download(c->compute, job->states + (size_t)job->done * width, run.tapped + (size_t)job->row_begin * width, sizeof(float) * width * (size_t)job->n_rows);
+    c->compute->download(c->compute, job->states + (size_t)job->done * width,
+                         run.tapped + (size_t)job->row_begin * width, sizeof(float) * width * (size_t)job->n_rows);
     job->done += job->n_rows;
     job->kv.length = job->done;
   }
@@ -96,12 +101,14 @@ static enum eaglet_status run_jobs(struct capture *c, struct job *jobs, int32_t 
   return EAGLET_OK;
 }
 
-enum eaglet_status capture_run(struct capture *c, const int32_t *const *tokens, const int32_t *lengths, int32_t n, float *const *states, struct eaglet_error *err) {
+enum eaglet_status capture_run(struct capture *c, const int32_t *const *tokens, const int32_t *lengths, int32_t n,
+                               float *const *states, struct eaglet_error *err) {
   struct job *jobs = memory_alloc((size_t)(n > 0 ? n : 1) * sizeof *jobs);
   enum eaglet_status status = EAGLET_OK;
   for (int32_t i = 0; i < n && status == EAGLET_OK; i++) {
     jobs[i] = (struct job){.tokens = tokens[i], .states = states[i], .n = lengths[i]};
-    if (lengths[i] < 1 || lengths[i] > c->tokens_max) status = error_set(err, EAGLET_E_INTERNAL, "capture: row of %d tokens, room for %d", lengths[i], c->tokens_max);
+    if (lengths[i] < 1 || lengths[i] > c->tokens_max)
+      status = error_set(err, EAGLET_E_INTERNAL, "capture: row of %d tokens, room for %d", lengths[i], c->tokens_max);
   }
   if (status == EAGLET_OK) status = run_jobs(c, jobs, n, err);
   for (int32_t i = 0; i < n; i++) {

@@ -11,15 +11,20 @@
 #define ROWS_DEFAULT 512
 #define TEMPERATURE_MAX 100.0
 
-static int32_t or_default(int32_t value, int32_t fallback) { return value > 0 ? value : fallback; }
+static int32_t or_default(int32_t value, int32_t fallback) {
+  return value > 0 ? value : fallback;
+}
 
-static enum eaglet_status plan_limits(struct engine *e, const struct eaglet_engine_params *params, struct eaglet_error *err) {
+static enum eaglet_status plan_limits(struct engine *e, const struct eaglet_engine_params *params,
+                                      struct eaglet_error *err) {
   int32_t positions = e->model->arch.features.positions_max;
   e->sequences_max = or_default(params->sequences_max, 1);
   e->context_max = or_default(params->context_max, positions < CONTEXT_DEFAULT_MAX ? positions : CONTEXT_DEFAULT_MAX);
   e->draft_len_max = e->head ? or_default(params->draft_len_max, 7) : 0;
-  if (e->context_max > positions) FAIL(err, EAGLET_E_USAGE, "context of %d tokens: the model has %d positions", e->context_max, positions);
-  if (e->draft_len_max > DRAFT_LEN_MAX) FAIL(err, EAGLET_E_USAGE, "draft length %d: at most %d", e->draft_len_max, DRAFT_LEN_MAX);
+  if (e->context_max > positions)
+    FAIL(err, EAGLET_E_USAGE, "context of %d tokens: the model has %d positions", e->context_max, positions);
+  if (e->draft_len_max > DRAFT_LEN_MAX)
+    FAIL(err, EAGLET_E_USAGE, "draft length %d: at most %d", e->draft_len_max, DRAFT_LEN_MAX);
   int32_t rows_needed = e->sequences_max * (e->draft_len_max + 1);
   e->rows_max = or_default(params->rows_max, ROWS_DEFAULT);
   if (e->rows_max < rows_needed) e->rows_max = rows_needed; /* every live sequence verifies in every step */
@@ -52,7 +57,8 @@ static enum eaglet_status plan_scratch(struct engine *e, struct eaglet_error *er
 
 static enum eaglet_status plan_pools(struct engine *e, struct eaglet_error *err) {
   struct block_shape shape;
-  int32_t pages_each = (e->context_max + DRAFT_LEN_MAX + KV_PAGE_TOKENS) / KV_PAGE_TOKENS, n_pages = pages_each * e->sequences_max;
+  int32_t pages_each = (e->context_max + DRAFT_LEN_MAX + KV_PAGE_TOKENS) / KV_PAGE_TOKENS,
+          n_pages = pages_each * e->sequences_max;
   block_shape_from_features(&shape, &e->model->arch.features);
   TRY(kv_cache_init(&e->kv, e->compute, e->model->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
   TRY(forward_create(&e->forward, e->model, e->rows_max, n_pages, err));
@@ -61,12 +67,14 @@ static enum eaglet_status plan_pools(struct engine *e, struct eaglet_error *err)
   return head_forward_create(&e->head_forward, e->head, e->rows_max, n_pages, err);
 }
 
-enum eaglet_status engine_open(struct engine **out, const struct eaglet_engine_params *params, struct eaglet_error *err) {
+enum eaglet_status engine_open(struct engine **out, const struct eaglet_engine_params *params,
+                               struct eaglet_error *err) {
   struct engine *e = memory_alloc(sizeof *e);
   enum eaglet_status status = EAGLET_OK;
   *out = NULL;
   TRY_GOTO(compute_open_cpu(&e->compute, params->threads, params->precision, err), failed);
-  const struct model_params model = {.path = params->model, .compute = e->compute, .positions_max = params->context_max > 0 ? params->context_max : 0};
+  const struct model_params model = {
+      .path = params->model, .compute = e->compute, .positions_max = params->context_max > 0 ? params->context_max : 0};
   TRY_GOTO(model_open(&e->model, &model, err), failed);
   if (params->draft) TRY_GOTO(head_open(&e->head, params->draft, e->model, err), failed);
   TRY_GOTO(plan_limits(e, params, err), failed);
@@ -105,23 +113,35 @@ void engine_close(struct engine *e) {
   free(e);
 }
 
-const struct model *engine_model(const struct engine *e) { return e->model; }
-const struct head *engine_head(const struct engine *e) { return e->head; }
-int32_t engine_context_max(const struct engine *e) { return e->context_max; }
+const struct model *engine_model(const struct engine *e) {
+  return e->model;
+}
+const struct head *engine_head(const struct engine *e) {
+  return e->head;
+}
+int32_t engine_context_max(const struct engine *e) {
+  return e->context_max;
+}
 
 /* ---- sequences ---- */
 
-static enum eaglet_status check_prompt(const struct engine *e, const struct eaglet_sequence_params *p, struct eaglet_error *err) {
+static enum eaglet_status check_prompt(const struct engine *e, const struct eaglet_sequence_params *p,
+                                       struct eaglet_error *err) {
   int32_t n_vocab = e->model->arch.features.n_vocab;
   if (p->n_prompt < 1) FAIL(err, EAGLET_E_INPUT, "the prompt is empty");
-  if (p->n_prompt >= e->context_max) FAIL(err, EAGLET_E_INPUT, "prompt of %d tokens: the context holds %d, output included", p->n_prompt, e->context_max);
+  if (p->n_prompt >= e->context_max)
+    FAIL(err, EAGLET_E_INPUT, "prompt of %d tokens: the context holds %d, output included", p->n_prompt,
+         e->context_max);
   for (int32_t i = 0; i < p->n_prompt; i++) {
-    if (p->prompt[i] < 0 || p->prompt[i] >= n_vocab) FAIL(err, EAGLET_E_INPUT, "prompt token %d at %d: the vocabulary has %d ids", p->prompt[i], i, n_vocab);
+    if (p->prompt[i] < 0 || p->prompt[i] >= n_vocab)
+      FAIL(err, EAGLET_E_INPUT, "prompt token %d at %d: the vocabulary has %d ids", p->prompt[i], i, n_vocab);
   }
-  if (!(p->temperature >= 0 && p->temperature <= TEMPERATURE_MAX)) FAIL(err, EAGLET_E_USAGE, "temperature %g: expected 0 to %g", (double)p->temperature, TEMPERATURE_MAX);
+  if (!(p->temperature >= 0 && p->temperature <= TEMPERATURE_MAX))
+    FAIL(err, EAGLET_E_USAGE, "temperature %g: expected 0 to %g", (double)p->temperature, TEMPERATURE_MAX);
   if (!(p->top_p >= 0 && p->top_p <= 1)) FAIL(err, EAGLET_E_USAGE, "top-p %g: expected 0 to 1", (double)p->top_p);
   if (p->top_k < 0) FAIL(err, EAGLET_E_USAGE, "top-k %d: expected 0 or more", p->top_k);
-  if (p->draft_len > e->draft_len_max) FAIL(err, EAGLET_E_USAGE, "draft length %d: the engine was opened for %d", p->draft_len, e->draft_len_max);
+  if (p->draft_len > e->draft_len_max)
+    FAIL(err, EAGLET_E_USAGE, "draft length %d: the engine was opened for %d", p->draft_len, e->draft_len_max);
   return EAGLET_OK;
 }
 
@@ -146,15 +166,23 @@ static enum eaglet_status sequence_memory(struct sequence *s, struct eaglet_erro
   return EAGLET_OK;
 }
 
-enum eaglet_status sequence_create(struct sequence **out, struct engine *e, const struct eaglet_sequence_params *p, struct eaglet_error *err) {
+enum eaglet_status sequence_create(struct sequence **out, struct engine *e, const struct eaglet_sequence_params *p,
+                                   struct eaglet_error *err) {
   *out = NULL;
   TRY(check_prompt(e, p, err));
   int32_t place = free_place(e);
   if (place < 0) FAIL(err, EAGLET_E_RESOURCE, "all %d places for sequences are taken", e->sequences_max);
   struct sequence *s = memory_alloc(sizeof *s);
-  *s = (struct sequence){.engine = e, .state = ROUND_PREFILL, .n_prompt = p->n_prompt, .n_tokens = p->n_prompt, .output_max = or_default(p->output_max, 256),
-                         .draft_len = p->draft_len < 0 ? 0 : or_default(p->draft_len, e->draft_len_max), .sampled = p->temperature > 0,
-                         .sampling = {.temperature = p->temperature, .top_k = p->top_k, .top_p = p->top_p}, .seed = p->seed, .ignore_stop = p->ignore_stop,
+  *s = (struct sequence){.engine = e,
+                         .state = ROUND_PREFILL,
+                         .n_prompt = p->n_prompt,
+                         .n_tokens = p->n_prompt,
+                         .output_max = or_default(p->output_max, 256),
+                         .draft_len = p->draft_len < 0 ? 0 : or_default(p->draft_len, e->draft_len_max),
+                         .sampled = p->temperature > 0,
+                         .sampling = {.temperature = p->temperature, .top_k = p->top_k, .top_p = p->top_p},
+                         .seed = p->seed,
+                         .ignore_stop = p->ignore_stop,
                          .stats = {.prompt_tokens = p->n_prompt}};
   e->sequences[place] = s;
   enum eaglet_status status = sequence_memory(s, err);
@@ -180,7 +208,9 @@ void sequence_free(struct sequence *s) {
   free(s);
 }
 
-enum eaglet_stop sequence_stop(const struct sequence *s) { return s->stop; }
+enum eaglet_stop sequence_stop(const struct sequence *s) {
+  return s->stop;
+}
 
 void sequence_cancel(struct sequence *s) {
   if (s->state == ROUND_DONE) return;
@@ -193,6 +223,10 @@ int32_t sequence_output(const struct sequence *s, const int32_t **tokens) {
   return s->n_tokens - s->n_prompt;
 }
 
-const struct eaglet_sequence_stats *sequence_stats(const struct sequence *s) { return &s->stats; }
+const struct eaglet_sequence_stats *sequence_stats(const struct sequence *s) {
+  return &s->stats;
+}
 
-bool sequence_was_drafted(const struct sequence *s, int32_t i) { return s->was_drafted[s->n_prompt + i] != 0; }
+bool sequence_was_drafted(const struct sequence *s, int32_t i) {
+  return s->was_drafted[s->n_prompt + i] != 0;
+}

@@ -5,12 +5,18 @@
 
 enum round_state round_advance(enum round_state state, bool finished) {
   switch (state) {
-  case ROUND_PREFILL: return finished ? ROUND_DONE : ROUND_PROPOSE;
-  case ROUND_PROPOSE: return ROUND_VERIFY;
-  case ROUND_VERIFY: return ROUND_ACCEPT;
-  case ROUND_ACCEPT: return ROUND_COMMIT;
-  case ROUND_COMMIT: return finished ? ROUND_DONE : ROUND_PROPOSE;
-  case ROUND_DONE: break;
+  case ROUND_PREFILL:
+    return finished ? ROUND_DONE : ROUND_PROPOSE;
+  case ROUND_PROPOSE:
+    return ROUND_VERIFY;
+  case ROUND_VERIFY:
+    return ROUND_ACCEPT;
+  case ROUND_ACCEPT:
+    return ROUND_COMMIT;
+  case ROUND_COMMIT:
+    return finished ? ROUND_DONE : ROUND_PROPOSE;
+  case ROUND_DONE:
+    break;
   }
   ASSERT(!"a finished sequence has no next state");
   return ROUND_DONE;
@@ -48,5 +54,6 @@ struct round_outcome round_accept_sampled(const struct round_sampled *r) {
     residual(r, p, q);
     break;
   }
-  return (struct round_outcome){.n_accepted = n, .bonus = sampler_draw(r->p + (int64_t)n * r->n_target, r->n_target, r->bonus_u[n])};
+  return (struct round_outcome){.n_accepted = n,
+                                .bonus = sampler_draw(r->p + (int64_t)n * r->n_target, r->n_target, r->bonus_u[n])};
 }

@@ -22,7 +22,9 @@ static void renormalise(float *values, int32_t n) {
 }
 
 /* Heap of indices, the likeliest on top; ties: the lower index. */
-static bool before(const float *values, int32_t a, int32_t b) { return values[a] > values[b] || (values[a] == values[b] && a < b); }
+static bool before(const float *values, int32_t a, int32_t b) {
+  return values[a] > values[b] || (values[a] == values[b] && a < b);
+}
 
 static void sift(int32_t *heap, int32_t n, int32_t at, const float *values) {
   for (;;) {
@@ -57,7 +59,7 @@ static void cut(float *values, int32_t n, int32_t k, double p, int32_t *heap) {
 
 void sampler_distribution(float *values, int32_t n, const struct sampling *s, int32_t *order) {
   softmax(values, n, s->temperature);
-  bool few = s->top_k > 0 && s->top_k < n, nucleus = s->top_p > 0 && s->top_p < 1;
+  bool few = s->top_k > 0 && s->top_k<n, nucleus = s->top_p> 0 && s->top_p < 1;
   if (few) cut(values, n, s->top_k, 2.0, order);
   if (nucleus) cut(values, n, n, s->top_p, order);
 }

@@ -1,5 +1,5 @@
-/* step.c - the one verb: every live sequence advances by a prefill chunk or by a round. One target forward for all, acceptance per sequence,
- * then the head for all. No allocation. */
+/* step.c - the one verb: every live sequence advances by a prefill chunk or by a round. One target forward for all,
+ * acceptance per sequence, then the head for all. No allocation. */
 #include "engine/engine_internal.h"
 
 #include "base/util.h"
@@ -13,7 +13,9 @@ static double uniform(const struct sequence *s, int32_t token_index, enum draw k
   return random_uniform(s->seed, DRAW_KINDS, (uint64_t)token_index * DRAW_KINDS + kind);
 }
 
-static bool live(const struct sequence *s) { return s && s->state != ROUND_DONE; }
+static bool live(const struct sequence *s) {
+  return s && s->state != ROUND_DONE;
+}
 
 /* ---- 1. rows of the target's batch ---- */
 
@@ -63,7 +65,8 @@ static enum eaglet_status build_batch(struct engine *e, struct eaglet_error *err
   int32_t n_logits = 0;
   for (int32_t r = 0; r < e->batch.n; r++) {
     for (int32_t i = 0; i < e->sequences_max; i++) {
-      if (live(e->sequences[i]) && e->sequences[i]->n_rows > 0 && e->sequences[i]->row_begin == r) e->sequences[i]->logits_begin = n_logits;
+      if (live(e->sequences[i]) && e->sequences[i]->n_rows > 0 && e->sequences[i]->row_begin == r)
+        e->sequences[i]->logits_begin = n_logits;
     }
     n_logits += e->batch.rows[r].wants_logits;
   }
@@ -85,9 +88,12 @@ static bool commit_token(struct sequence *s, int32_t token, bool drafted) {
   s->was_drafted[s->n_tokens] = drafted;
   s->tokens[s->n_tokens++] = token;
   s->stats.output_tokens++;
-  if (!s->ignore_stop && is_stop(e, token)) s->stop = EAGLET_STOP_TOKEN;
-  else if (s->stats.output_tokens >= s->output_max) s->stop = EAGLET_STOP_LENGTH;
-  else if (s->n_tokens >= e->context_max) s->stop = EAGLET_STOP_CONTEXT;
+  if (!s->ignore_stop && is_stop(e, token))
+    s->stop = EAGLET_STOP_TOKEN;
+  else if (s->stats.output_tokens >= s->output_max)
+    s->stop = EAGLET_STOP_LENGTH;
+  else if (s->n_tokens >= e->context_max)
+    s->stop = EAGLET_STOP_CONTEXT;
   return s->stop != EAGLET_STOP_NONE;
 }
 
@@ -100,8 +106,15 @@ static struct round_outcome accept_sampled(struct engine *e, struct sequence *s,
     bonus_u[i] = uniform(s, s->n_tokens + i, DRAW_BONUS);
     if (i < n) accept_u[i] = uniform(s, s->n_tokens + i, DRAW_ACCEPT);
   }
-  const struct round_sampled round = {.drafts = s->drafts, .n_drafts = n, .p = e->p, .q = s->q, .draft_of = e->head ? e->head->map.draft : NULL,
-                                      .n_target = n_vocab, .n_draft = e->head ? e->head->config.n_draft : 0, .accept_u = accept_u, .bonus_u = bonus_u};
+  const struct round_sampled round = {.drafts = s->drafts,
+                                      .n_drafts = n,
+                                      .p = e->p,
+                                      .q = s->q,
+                                      .draft_of = e->head ? e->head->map.draft : NULL,
+                                      .n_target = n_vocab,
+                                      .n_draft = e->head ? e->head->config.n_draft : 0,
+                                      .accept_u = accept_u,
+                                      .bonus_u = bonus_u};
   return round_accept_sampled(&round);
 }
 
@@ -165,7 +178,8 @@ static struct batch_row *add_head_row(struct engine *e, struct sequence *s, int3
   return row;
 }
 
-/* Rows of newly committed pairs (h_t, x_{t+1}) of all sequences that will draft again; e->gather gets their rows in the target's batch. */
+/* Rows of newly committed pairs (h_t, x_{t+1}) of all sequences that will draft again; e->gather gets their rows in the
+ * target's batch. */
 static enum eaglet_status build_extend(struct engine *e, struct eaglet_error *err) {
   batch_reset(&e->head_batch);
   for (int32_t i = 0; i < e->sequences_max; i++) {
@@ -186,7 +200,8 @@ static enum eaglet_status build_extend(struct engine *e, struct eaglet_error *er
   return EAGLET_OK;
 }
 
-/* Draft number s->n_drafts of each sequence whose row wanted logits, in batch order; returns how many. e->gather gets their rows. */
+/* Draft number s->n_drafts of each sequence whose row wanted logits, in batch order; returns how many. e->gather gets
+ * their rows. */
 static int32_t take_drafts(struct engine *e, const struct head_run *run) {
   struct compute *c = e->compute;
   const struct vocab_map *map = &e->head->map;
@@ -256,8 +271,10 @@ static void account_time(struct engine *e, double seconds) {
   for (int32_t i = 0; i < e->sequences_max; i++) {
     struct sequence *s = e->sequences[i];
     if (!s || s->n_rows == 0) continue;
-    if (s->stats.rounds == 0) s->stats.prefill_s += seconds;
-    else s->stats.decode_s += seconds;
+    if (s->stats.rounds == 0)
+      s->stats.prefill_s += seconds;
+    else
+      s->stats.decode_s += seconds;
     s->n_rows = 0;
   }
 }

@@ -1,4 +1,5 @@
-/* engine_fixture.h - runs prompts through an engine and keeps what each of them did: tokens, rounds, first drafts, why it stopped. */
+/* engine_fixture.h - runs prompts through an engine and keeps what each of them did: tokens, rounds, first drafts, why
+ * it stopped. */
 #ifndef EAGLET_TESTS_ENGINE_FIXTURE_H
 #define EAGLET_TESTS_ENGINE_FIXTURE_H
 
@@ -55,7 +56,8 @@ static inline void prompts_free(struct prompt prompts[PROMPTS]) {
 }
 
 /* What one step did to a sequence. */
-static inline void result_note(struct run_result *r, const struct sequence *s, int32_t accepted_before, int32_t rounds_before) {
+static inline void result_note(struct run_result *r, const struct sequence *s, int32_t accepted_before,
+                               int32_t rounds_before) {
   if (s->stats.rounds > rounds_before) r->accepted[r->n_rounds++] = s->stats.accepted - accepted_before;
   if (r->n_first == 0 && s->stats.rounds == 0 && s->n_drafts > 0) {
     r->n_first = s->n_drafts;
@@ -73,8 +75,10 @@ static inline void result_take(struct run_result *r, const struct sequence *s) {
   r->stats = *sequence_stats(s);
 }
 
-/* Runs n prompts, `together` at once; a place that becomes free takes the next prompt. base: everything but prompt and n_prompt. */
-static inline void run_prompts(struct engine *e, const struct prompt *prompts, int32_t n, int32_t together, const struct eaglet_sequence_params *base, struct run_result *results) {
+/* Runs n prompts, `together` at once; a place that becomes free takes the next prompt. base: everything but prompt and
+ * n_prompt. */
+static inline void run_prompts(struct engine *e, const struct prompt *prompts, int32_t n, int32_t together,
+                               const struct eaglet_sequence_params *base, struct run_result *results) {
   struct sequence *live[64] = {0};
   int32_t owner[64] = {0}, accepted[64] = {0}, rounds[64] = {0}, next = 0, done = 0, n_live;
   struct eaglet_error err;
@@ -107,7 +111,8 @@ static inline void run_prompts(struct engine *e, const struct prompt *prompts, i
   }
 }
 
-static inline void assert_same_tokens(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b, const char *what, int32_t number) {
+static inline void assert_same_tokens(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b, const char *what,
+                                      int32_t number) {
   int32_t n = n_a < n_b ? n_a : n_b;
   for (int32_t i = 0; i < n; i++) {
     if (a[i] != b[i]) fail_msg("%s, prompt %d: token %d is %d, expected %d", what, number, i, a[i], b[i]);

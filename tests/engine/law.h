@@ -1,4 +1,5 @@
-/* law.h - is it the same law? Chi-square tests with their p-value, for tests that draw with fixed seeds (so they pass always or never). */
+/* law.h - is it the same law? Chi-square tests with their p-value, for tests that draw with fixed seeds (so they pass
+ * always or never). */
 #ifndef EAGLET_TESTS_LAW_H
 #define EAGLET_TESTS_LAW_H
 
@@ -28,7 +29,9 @@ static inline double gamma_upper(double a, double x) {
   return scale * h;
 }
 
-static inline double chi_square_p(double chi, int degrees) { return degrees < 1 ? 1 : gamma_upper(degrees / 2.0, chi / 2); }
+static inline double chi_square_p(double chi, int degrees) {
+  return degrees < 1 ? 1 : gamma_upper(degrees / 2.0, chi / 2);
+}
 
 /* Counts against probabilities; bins with less than 5 expected are pooled. */
 static inline double law_p(const int64_t *counts, const double *probability, int n_bins, int64_t n) {

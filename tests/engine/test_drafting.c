@@ -1,5 +1,6 @@
-/* test_drafting.c - features by capture, drafts by the head, apart from the engine: over the oracle's text every round must accept what the reference
- * loop accepted, and the first chain, fed with the text, must draft what it drafted. Also: capture against the reference states, and its packing. */
+/* test_drafting.c - features by capture, drafts by the head, apart from the engine: over the oracle's text every round
+ * must accept what the reference loop accepted, and the first chain, fed with the text, must draft what it drafted.
+ * Also: capture against the reference states, and its packing. */
 #include "engine_fixture.h"
 
 #include "engine/capture.h"
@@ -75,11 +76,18 @@ static int32_t whole_text(int32_t tokens[TOKENS_MAX], const struct prompt *p) {
 
 static void add_row(struct bench *b, int32_t token, int32_t position, bool wants_logits) {
   struct batch_row *row = batch_add(&b->batch);
-  *row = (struct batch_row){.token = token, .position = position, .slot = position, .parent = -1, .kv = &b->sequence, .wants_logits = wants_logits};
+  *row = (struct batch_row){.token = token,
+                            .position = position,
+                            .slot = position,
+                            .parent = -1,
+                            .kv = &b->sequence,
+                            .wants_logits = wants_logits};
 }
 
-/* Drafts after token last + 1, whose pair stands in slot `last`. With text: the chain is fed with it, wrong drafts or not. */
-static void chain(struct bench *b, const float *features, const int32_t *tokens, int32_t last, const int32_t *text, int32_t drafts[DRAFTS]) {
+/* Drafts after token last + 1, whose pair stands in slot `last`. With text: the chain is fed with it, wrong drafts or
+ * not. */
+static void chain(struct bench *b, const float *features, const int32_t *tokens, int32_t last, const int32_t *text,
+                  int32_t drafts[DRAFTS]) {
   struct eaglet_error err;
   size_t h = (size_t)b->head->config.hidden;
   float *feature = memory_alloc(h * sizeof *feature);
@@ -103,10 +111,13 @@ static void chain(struct bench *b, const float *features, const int32_t *tokens,
 static void check_prompt(struct bench *b, int32_t number) {
   const json_t *row = json_array_get(json_object_get(b->drafting, "rows"), (size_t)number);
   struct eaglet_error err;
-  int32_t n_accepted, n_first, tokens[TOKENS_MAX + DRAFTS] = {0}, n = whole_text(tokens, &b->prompts[number]), drafts[DRAFTS], rounds = 0;
-  int32_t *accepted = json_ids(json_object_get(row, "accepted"), &n_accepted), *first = json_ids(json_object_get(row, "first_drafts"), &n_first);
+  int32_t n_accepted, n_first, tokens[TOKENS_MAX + DRAFTS] = {0}, n = whole_text(tokens, &b->prompts[number]),
+                                                   drafts[DRAFTS], rounds = 0;
+  int32_t *accepted = json_ids(json_object_get(row, "accepted"), &n_accepted),
+          *first = json_ids(json_object_get(row, "first_drafts"), &n_first);
   size_t h = (size_t)b->head->config.hidden;
-  float *states = memory_alloc((size_t)n * 3 * h * sizeof(float)), *features = memory_alloc((size_t)n * h * sizeof(float));
+  float *states = memory_alloc((size_t)n * 3 * h * sizeof(float)),
+        *features = memory_alloc((size_t)n * h * sizeof(float));
   assert_ok(capture_run(b->capture, (const int32_t *const[]){tokens}, &n, 1, &states, &err), &err);
   head_fuse(b->forward, features, states, n);
   int32_t last = b->prompts[number].n - 1;
@@ -117,7 +128,8 @@ static void check_prompt(struct bench *b, int32_t number) {
     chain(b, features, tokens, last, NULL, drafts);
     while (right < DRAFTS && last + 2 + right < n && drafts[right] == tokens[last + 2 + right]) right++;
     assert_in_range(rounds, 0, n_accepted - 1);
-    if (accepted[rounds] != right) fail_msg("prompt %d, round %d: %d drafts stand, expected %d", number, rounds, right, accepted[rounds]);
+    if (accepted[rounds] != right)
+      fail_msg("prompt %d, round %d: %d drafts stand, expected %d", number, rounds, right, accepted[rounds]);
     last += right + 1;
     rounds++;
   }
@@ -217,7 +229,7 @@ static void test_capture_refusals(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference_loop), cmocka_unit_test(test_packing), cmocka_unit_test(test_reference_states),
-                                     cmocka_unit_test(test_capture_refusals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference_loop), cmocka_unit_test(test_packing),
+                                     cmocka_unit_test(test_reference_states), cmocka_unit_test(test_capture_refusals)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* test_engine.c - the speculative round against the oracle: greedy outputs of 40 prompts, the drafts and acceptances of the reference loop, and the
- * law that nothing but speed depends on draft length, threads, batching or chunking. */
+/* test_engine.c - the speculative round against the oracle: greedy outputs of 40 prompts, the drafts and acceptances of
+ * the reference loop, and the law that nothing but speed depends on draft length, threads, batching or chunking. */
 #include "engine_fixture.h"
 
 struct bench {
@@ -43,7 +43,8 @@ static struct engine *open_engine(const struct bench *b, struct eaglet_engine_pa
 
 static void assert_oracle(const struct bench *b, int32_t n, const char *what) {
   for (int32_t i = 0; i < n; i++) {
-    assert_same_tokens(b->results[i].tokens, b->results[i].n, b->prompts[i].expected, b->prompts[i].n_expected, what, i);
+    assert_same_tokens(b->results[i].tokens, b->results[i].n, b->prompts[i].expected, b->prompts[i].n_expected, what,
+                       i);
     assert_int_equal(b->results[i].stats.output_tokens, b->results[i].n);
     assert_int_equal(b->results[i].stats.prompt_tokens, b->prompts[i].n);
   }
@@ -69,7 +70,8 @@ static void test_plain_threads(void **state) {
 static void test_draft_lengths(void **state) {
   struct bench *b = *state;
   if (!b) skip();
-  struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = 2, .draft_len_max = 8, .sequences_max = 8}, true);
+  struct engine *e =
+      open_engine(b, (struct eaglet_engine_params){.threads = 2, .draft_len_max = 8, .sequences_max = 8}, true);
   for (int32_t k = 1; k <= 8; k++) {
     char what[32];
     struct eaglet_sequence_params params = greedy;
@@ -88,8 +90,8 @@ static void test_draft_lengths(void **state) {
   engine_close(e);
 }
 
-/* The reference loop's acceptances in every round, and its first drafts. Those were made over the text (a wrong draft is not fed on), so ours are
- * the same up to the first wrong one; test_drafting.c compares the rest. */
+/* The reference loop's acceptances in every round, and its first drafts. Those were made over the text (a wrong draft
+ * is not fed on), so ours are the same up to the first wrong one; test_drafting.c compares the rest. */
 static void test_reference_rounds(void **state) {
   struct bench *b = *state;
   struct eaglet_error err;
@@ -104,9 +106,11 @@ static void test_reference_rounds(void **state) {
     const struct run_result *r = &b->results[i];
     const json_t *row = json_array_get(json_object_get(document, "rows"), (size_t)i);
     int32_t n_accepted, n_first;
-    int32_t *accepted = json_ids(json_object_get(row, "accepted"), &n_accepted), *first = json_ids(json_object_get(row, "first_drafts"), &n_first);
+    int32_t *accepted = json_ids(json_object_get(row, "accepted"), &n_accepted),
+            *first = json_ids(json_object_get(row, "first_drafts"), &n_first);
     int32_t n_right = accepted[0] + 1 < n_first ? accepted[0] + 1 : n_first;
-    if (json_real_value(json_object_get(row, "smallest_first_gap")) < 1e-3) printf("prompt %d: a tie may flip a first draft\n", i);
+    if (json_real_value(json_object_get(row, "smallest_first_gap")) < 1e-3)
+      printf("prompt %d: a tie may flip a first draft\n", i);
     assert_same_tokens(r->first_drafts, n_right, first, n_right, "first drafts", i);
     if (r->n == greedy.output_max) { /* our last round drafts only what may still be output */
       assert_int_equal(r->n_rounds, n_accepted);
@@ -127,16 +131,20 @@ static void test_reference_rounds(void **state) {
 static void test_batching(void **state) {
   struct bench *b = *state;
   if (!b) skip();
-  const struct eaglet_engine_params shapes[] = {{.threads = 2, .sequences_max = 1}, {.threads = 2, .sequences_max = 8, .rows_max = 64},
-                                                {.threads = 2, .sequences_max = 1, .rows_max = 16}, {.threads = 1, .sequences_max = 3, .rows_max = 24}};
+  const struct eaglet_engine_params shapes[] = {{.threads = 2, .sequences_max = 1},
+                                                {.threads = 2, .sequences_max = 8, .rows_max = 64},
+                                                {.threads = 2, .sequences_max = 1, .rows_max = 16},
+                                                {.threads = 1, .sequences_max = 3, .rows_max = 24}};
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
     struct engine *e = open_engine(b, shapes[k], true);
     run_prompts(e, b->prompts, 16, shapes[k].sequences_max, &greedy, b->results);
     assert_oracle(b, 16, "batching");
     if (k == 0) memcpy(b->alone, b->results, sizeof b->alone);
     for (int32_t i = 0; i < 16; i++) {
-      assert_same_tokens(b->results[i].accepted, b->results[i].n_rounds, b->alone[i].accepted, b->alone[i].n_rounds, "accepted when batched", i);
-      assert_same_tokens(b->results[i].first_drafts, b->results[i].n_first, b->alone[i].first_drafts, b->alone[i].n_first, "first drafts when batched", i);
+      assert_same_tokens(b->results[i].accepted, b->results[i].n_rounds, b->alone[i].accepted, b->alone[i].n_rounds,
+                         "accepted when batched", i);
+      assert_same_tokens(b->results[i].first_drafts, b->results[i].n_first, b->alone[i].first_drafts,
+                         b->alone[i].n_first, "first drafts when batched", i);
     }
     engine_close(e);
   }
@@ -151,7 +159,8 @@ static void test_mixed_lengths(void **state) {
   struct sequence *live[6];
   int32_t n_live = 1;
   for (int32_t i = 0; i < 6; i++) {
-    const struct eaglet_sequence_params params = {.prompt = b->prompts[i].ids, .n_prompt = b->prompts[i].n, .output_max = 96, .draft_len = i == 0 ? -1 : i};
+    const struct eaglet_sequence_params params = {
+        .prompt = b->prompts[i].ids, .n_prompt = b->prompts[i].n, .output_max = 96, .draft_len = i == 0 ? -1 : i};
     assert_ok(sequence_create(&live[i], e, &params, &err), &err);
   }
   while (n_live > 0) assert_ok(engine_step(e, &n_live, &err), &err);
@@ -166,8 +175,9 @@ static void test_mixed_lengths(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain_threads), cmocka_unit_test(test_draft_lengths), cmocka_unit_test(test_reference_rounds),
-      cmocka_unit_test(test_batching),      cmocka_unit_test(test_mixed_lengths),
+      cmocka_unit_test(test_plain_threads),    cmocka_unit_test(test_draft_lengths),
+      cmocka_unit_test(test_reference_rounds), cmocka_unit_test(test_batching),
+      cmocka_unit_test(test_mixed_lengths),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

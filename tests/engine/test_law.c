@@ -1,5 +1,6 @@
-/* test_law.c - speculative sampling through the whole engine against plain sampling: 64,000 tokens of a tiny model with a random head (reduced
- * vocabulary) at three temperatures; every position's law and the joint law must be the same (two-sample chi-square, fixed seeds). */
+/* test_law.c - speculative sampling through the whole engine against plain sampling: 64,000 tokens of a tiny model with
+ * a random head (reduced vocabulary) at three temperatures; every position's law and the joint law must be the same
+ * (two-sample chi-square, fixed seeds). */
 #include "engine_fixture.h"
 #include "law.h"
 
@@ -17,10 +18,22 @@ struct sample {
   int64_t drafted, accepted;
 };
 
-/* A head of random weights for the tiny target; a head that knows nothing makes both branches of the acceptance frequent. */
+/* A head of random weights for the tiny target; a head that knows nothing makes both branches of the acceptance
+ * frequent. */
 static void write_random_head(const char *directory, const struct model *target) {
-  const struct head_config config = {.hidden = 64, .target_hidden = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .intermediate = 96, .n_target = VOCABULARY, .n_draft = 200,
-                                     .n_states = 3, .states = {1, 2, 3}, .norm_eps = 1e-6, .rope = {.style = ROPE_HALF, .dim = 16, .theta = 10000}, .positions_max = 512};
+  const struct head_config config = {.hidden = 64,
+                                     .target_hidden = 64,
+                                     .n_heads = 4,
+                                     .n_kv_heads = 2,
+                                     .head_dim = 16,
+                                     .intermediate = 96,
+                                     .n_target = VOCABULARY,
+                                     .n_draft = 200,
+                                     .n_states = 3,
+                                     .states = {1, 2, 3},
+                                     .norm_eps = 1e-6,
+                                     .rope = {.style = ROPE_HALF, .dim = 16, .theta = 10000},
+                                     .positions_max = 512};
   struct eaglet_error err;
   struct vocab_map map;
   int32_t ids[200];
@@ -31,9 +44,11 @@ static void write_random_head(const char *directory, const struct model *target)
     int64_t shape[2];
     float *values = parameters + head_parameter_offset(&config, (enum head_parameter)i);
     head_parameter_shape(&config, (enum head_parameter)i, shape);
-    for (int64_t j = 0; j < shape[0] * shape[1]; j++) values[j] = shape[1] == 1 ? 1.0f : (float)(0.1 * random_normal(9, (uint64_t)i, (uint64_t)j));
+    for (int64_t j = 0; j < shape[0] * shape[1]; j++)
+      values[j] = shape[1] == 1 ? 1.0f : (float)(0.1 * random_normal(9, (uint64_t)i, (uint64_t)j));
   }
-  const struct head_export export_ = {.config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_BF16, .target = target};
+  const struct head_export export_ = {
+      .config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_BF16, .target = target};
   assert_ok(head_export(directory, &export_, &err), &err);
   free(parameters);
   vocab_map_release(&map);
@@ -75,13 +90,15 @@ static void test_same_law(void **state) {
   struct eaglet_error err;
   if (!model) skip();
   struct engine *plain, *speculative;
-  struct eaglet_engine_params params = {.model = model, .threads = 1, .sequences_max = TOGETHER, .context_max = 32, .draft_len_max = 3};
+  struct eaglet_engine_params params = {
+      .model = model, .threads = 1, .sequences_max = TOGETHER, .context_max = 32, .draft_len_max = 3};
   assert_ok(engine_open(&plain, &params, &err), &err);
   temporary_directory(directory);
   write_random_head(directory, engine_model(plain));
   params.draft = directory;
   assert_ok(engine_open(&speculative, &params, &err), &err);
-  static const struct eaglet_sequence_params cases[] = {{.temperature = 0.3f}, {.temperature = 1}, {.temperature = 1.7f, .top_k = 60, .top_p = 0.9f}};
+  static const struct eaglet_sequence_params cases[] = {
+      {.temperature = 0.3f}, {.temperature = 1}, {.temperature = 1.7f, .top_k = 60, .top_p = 0.9f}};
   const int32_t prompt[] = {17, 4, 99};
   struct sample *a = memory_alloc(sizeof *a), *b = memory_alloc(sizeof *b);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

@@ -1,5 +1,5 @@
-/* test_limits.c - where sequences end and what they leave behind: stop tokens inside a block, exact caps, the context's end, cancelling, short prompts,
- * the head's KV after rounds, refusals, and the promise that steps do not allocate. */
+/* test_limits.c - where sequences end and what they leave behind: stop tokens inside a block, exact caps, the context's
+ * end, cancelling, short prompts, the head's KV after rounds, refusals, and the promise that steps do not allocate. */
 #include "engine_fixture.h"
 
 #include <malloc.h>
@@ -66,11 +66,13 @@ static int teardown(void **state) {
   return 0;
 }
 
-static void run_one(struct bench *b, int32_t prompt, const struct eaglet_sequence_params *params, struct run_result *result) {
+static void run_one(struct bench *b, int32_t prompt, const struct eaglet_sequence_params *params,
+                    struct run_result *result) {
   run_prompts(b->engine, &b->prompts[prompt], 1, 1, params, result);
 }
 
-/* G03, G04: any token of the output declared a stop token ends it there, at its first place, whatever the block; a cap below comes first. */
+/* G03, G04: any token of the output declared a stop token ends it there, at its first place, whatever the block; a cap
+ * below comes first. */
 static void test_stop_inside_block(void **state) {
   struct bench *b = *state;
   if (!b) skip();
@@ -143,21 +145,25 @@ static void test_short_draft_config(void **state) {
   struct eaglet_error err;
   if (!b) skip();
   static const int32_t lengths[] = {60, 63, 64, 65, 200, 20};
-  char directory[64], *config = memory_format("{%s, \"eagle_config\": {\"eaglet_states\": [2, 4, 5]}}", BASELINE_CONFIG), *limit = strstr(config, "embeddings\": 2048");
+  char directory[64],
+      *config = memory_format("{%s, \"eagle_config\": {\"eaglet_states\": [2, 4, 5]}}", BASELINE_CONFIG),
+      *limit = strstr(config, "embeddings\": 2048");
   memcpy(limit + strlen("embeddings\": "), "64  ", 4);
   char *weights = file_join(b->draft, "model.safetensors");
   temporary_directory(directory);
   write_text(directory, "config.json", config);
   copy_file(directory, "model.safetensors", weights);
   struct engine *e;
-  const struct eaglet_engine_params params = {.model = b->model, .draft = directory, .threads = 2, .sequences_max = 3, .context_max = 256};
+  const struct eaglet_engine_params params = {
+      .model = b->model, .draft = directory, .threads = 2, .sequences_max = 3, .context_max = 256};
   assert_ok(engine_open(&e, &params, &err), &err);
   struct prompt prompts[6];
   int32_t ids[200];
   for (int32_t i = 0; i < 200; i++) ids[i] = b->prompts[i / 24].ids[i % 24];
   for (int i = 0; i < 6; i++) prompts[i] = (struct prompt){.ids = ids, .n = lengths[i]};
   run_prompts(e, prompts, 6, 3, &(struct eaglet_sequence_params){.output_max = 30, .ignore_stop = true}, b->results);
-  run_prompts(b->engine, prompts, 6, 3, &(struct eaglet_sequence_params){.output_max = 30, .ignore_stop = true, .draft_len = -1}, b->results + 6);
+  run_prompts(b->engine, prompts, 6, 3,
+              &(struct eaglet_sequence_params){.output_max = 30, .ignore_stop = true, .draft_len = -1}, b->results + 6);
   for (int i = 0; i < 6; i++) {
     assert_same_tokens(b->results[i].tokens, b->results[i].n, b->results[6 + i].tokens, 30, "short draft config", i);
     assert_true(b->results[i].stats.drafted > 0);
@@ -170,22 +176,26 @@ static void test_short_draft_config(void **state) {
   free(weights);
 }
 
-/* G10: the first token has no pair; prompts of 1, 2, 3 and 17 tokens work, alone and together, and drafts are made from the start. */
+/* G10: the first token has no pair; prompts of 1, 2, 3 and 17 tokens work, alone and together, and drafts are made from
+ * the start. */
 static void test_short_prompts(void **state) {
   struct bench *b = *state;
   if (!b) skip();
   static const int32_t lengths[] = {1, 2, 3, 17};
   struct prompt prompts[4];
   for (int i = 0; i < 4; i++) prompts[i] = (struct prompt){.ids = b->prompts[0].ids, .n = lengths[i]};
-  run_prompts(b->engine, prompts, 4, 4, &(struct eaglet_sequence_params){.output_max = 40, .ignore_stop = true}, b->results);
-  run_prompts(b->engine, prompts, 4, 1, &(struct eaglet_sequence_params){.output_max = 40, .ignore_stop = true, .draft_len = -1}, b->results + 4);
+  run_prompts(b->engine, prompts, 4, 4, &(struct eaglet_sequence_params){.output_max = 40, .ignore_stop = true},
+              b->results);
+  run_prompts(b->engine, prompts, 4, 1,
+              &(struct eaglet_sequence_params){.output_max = 40, .ignore_stop = true, .draft_len = -1}, b->results + 4);
   for (int i = 0; i < 4; i++) {
     assert_same_tokens(b->results[i].tokens, b->results[i].n, b->results[4 + i].tokens, 40, "short prompt", i);
     assert_int_equal(b->results[i].n_first, 7);
   }
 }
 
-static void read_entry(const struct engine *e, const struct kv_cache *cache, const struct kv_sequence *kv, int32_t layer, int32_t slot, float *entry) {
+static void read_entry(const struct engine *e, const struct kv_cache *cache, const struct kv_sequence *kv,
+                       int32_t layer, int32_t slot, float *entry) {
   size_t floats = (size_t)cache->entry_floats;
   const float *page = cache->pools[layer] + (size_t)kv->table[slot / KV_PAGE_TOKENS] * KV_PAGE_TOKENS * floats;
   e->compute->download(e->compute, entry, page + (size_t)(slot % KV_PAGE_TOKENS) * floats, floats * sizeof(float));
@@ -199,11 +209,13 @@ static void test_kv_after_rounds(void **state) {
   struct engine *e = b->engine;
   struct sequence *rounds, *fresh;
   int32_t n_live;
-  const struct eaglet_sequence_params params = {.prompt = b->prompts[10].ids, .n_prompt = b->prompts[10].n, .output_max = 200, .ignore_stop = true};
+  const struct eaglet_sequence_params params = {
+      .prompt = b->prompts[10].ids, .n_prompt = b->prompts[10].n, .output_max = 200, .ignore_stop = true};
   assert_ok(sequence_create(&rounds, e, &params, &err), &err);
   while (rounds->n_tokens < 200) assert_ok(engine_step(e, &n_live, &err), &err);
   assert_true(rounds->stats.rounds > 10 && rounds->stats.accepted > 10);
-  const struct eaglet_sequence_params again = {.prompt = rounds->tokens, .n_prompt = rounds->n_tokens - 1, .output_max = 50, .ignore_stop = true};
+  const struct eaglet_sequence_params again = {
+      .prompt = rounds->tokens, .n_prompt = rounds->n_tokens - 1, .output_max = 50, .ignore_stop = true};
   sequence_cancel(rounds);
   assert_ok(sequence_create(&fresh, e, &again, &err), &err);
   while (fresh->state == ROUND_PREFILL) assert_ok(engine_step(e, &n_live, &err), &err);
@@ -236,7 +248,8 @@ static void test_cancel(void **state) {
   for (int round = 0; round < 5; round++) {
     struct sequence *live[4], *extra;
     for (int32_t i = 0; i < 4; i++) {
-      const struct eaglet_sequence_params params = {.prompt = b->prompts[i].ids, .n_prompt = b->prompts[i].n, .output_max = 96};
+      const struct eaglet_sequence_params params = {
+          .prompt = b->prompts[i].ids, .n_prompt = b->prompts[i].n, .output_max = 96};
       assert_ok(sequence_create(&live[i], e, &params, &err), &err);
     }
     const struct eaglet_sequence_params params = {.prompt = b->prompts[4].ids, .n_prompt = b->prompts[4].n};
@@ -251,7 +264,9 @@ static void test_cancel(void **state) {
     assert_int_equal(live[1]->n_tokens, n);
     for (int32_t i = 0; i < 4; i++) {
       result_take(&b->results[i], live[i]);
-      if (i != 1) assert_same_tokens(b->results[i].tokens, b->results[i].n, b->prompts[i].expected, b->prompts[i].n_expected, "beside a cancelled one", i);
+      if (i != 1)
+        assert_same_tokens(b->results[i].tokens, b->results[i].n, b->prompts[i].expected, b->prompts[i].n_expected,
+                           "beside a cancelled one", i);
       sequence_cancel(live[i]); /* of a finished one: nothing happens */
       assert_int_equal(sequence_stop(live[i]), b->results[i].stop);
       sequence_free(live[i]);
@@ -267,7 +282,11 @@ static void test_refusals(void **state) {
   struct sequence *s;
   if (!b) skip();
   int32_t bad[3] = {5, 4096, 7}, *many = memory_alloc(sizeof(int32_t) * 256);
-  const struct { struct eaglet_sequence_params params; enum eaglet_status status; const char *words; } cases[] = {
+  const struct {
+    struct eaglet_sequence_params params;
+    enum eaglet_status status;
+    const char *words;
+  } cases[] = {
       {{.prompt = bad, .n_prompt = 0}, EAGLET_E_INPUT, "empty"},
       {{.prompt = bad, .n_prompt = 3}, EAGLET_E_INPUT, "4096"},
       {{.prompt = many, .n_prompt = 256}, EAGLET_E_INPUT, "256"},
@@ -282,7 +301,9 @@ static void test_refusals(void **state) {
     assert_null(s);
   }
   struct engine *e;
-  const struct eaglet_engine_params long_drafts = {.model = b->model, .draft = b->draft, .draft_len_max = 16}, nowhere = {.model = "/nowhere"}, no_draft = {.model = b->model, .draft = "/nowhere"};
+  const struct eaglet_engine_params long_drafts = {.model = b->model, .draft = b->draft, .draft_len_max = 16},
+                                    nowhere = {.model = "/nowhere"},
+                                    no_draft = {.model = b->model, .draft = "/nowhere"};
   assert_refused(engine_open(&e, &long_drafts, &err), EAGLET_E_USAGE, &err, "draft length 16");
   assert_null(e);
   assert_refused(engine_open(&e, &nowhere, &err), EAGLET_E_INPUT, &err, "/nowhere");
@@ -290,7 +311,8 @@ static void test_refusals(void **state) {
   free(many);
 }
 
-/* Greedy and sampled, with and without drafts, chunks and rounds: after the first steps nothing is allocated any more. */
+/* Greedy and sampled, with and without drafts, chunks and rounds: after the first steps nothing is allocated any more.
+ */
 static void test_no_allocation(void **state) {
   struct bench *b = *state;
   struct eaglet_error err;
@@ -298,10 +320,16 @@ static void test_no_allocation(void **state) {
   struct sequence *live[4];
   int32_t n_live;
   struct engine *e = open_engine(b, (struct eaglet_engine_params){.sequences_max = 4, .rows_max = 40}, true);
-  run_prompts(e, b->prompts, 1, 1, &(struct eaglet_sequence_params){.output_max = 20, .temperature = 1}, b->results); /* warm-up */
+  run_prompts(e, b->prompts, 1, 1, &(struct eaglet_sequence_params){.output_max = 20, .temperature = 1},
+              b->results); /* warm-up */
   for (int32_t i = 0; i < 4; i++) {
-    const struct eaglet_sequence_params params = {.prompt = b->prompts[i].ids, .n_prompt = b->prompts[i].n, .output_max = 96, .draft_len = i == 3 ? -1 : 0,
-                                                  .temperature = (float)(i % 2), .top_p = 0.9f, .ignore_stop = true};
+    const struct eaglet_sequence_params params = {.prompt = b->prompts[i].ids,
+                                                  .n_prompt = b->prompts[i].n,
+                                                  .output_max = 96,
+                                                  .draft_len = i == 3 ? -1 : 0,
+                                                  .temperature = (float)(i % 2),
+                                                  .top_p = 0.9f,
+                                                  .ignore_stop = true};
     assert_ok(sequence_create(&live[i], e, &params, &err), &err);
   }
   long before = *n_allocations;
@@ -320,19 +348,23 @@ static void test_sampled_is_reproducible(void **state) {
   struct bench *b = *state;
   if (!b) skip();
   struct engine *small = open_engine(b, (struct eaglet_engine_params){.rows_max = 16}, true);
-  const struct eaglet_sequence_params params = {.output_max = 40, .temperature = 0.8f, .top_k = 50, .top_p = 0.95f, .seed = 11, .ignore_stop = true};
+  const struct eaglet_sequence_params params = {
+      .output_max = 40, .temperature = 0.8f, .top_k = 50, .top_p = 0.95f, .seed = 11, .ignore_stop = true};
   run_prompts(b->engine, b->prompts, 8, 1, &params, b->results);
   run_prompts(b->engine, b->prompts, 8, 4, &params, b->results + 8);
   run_prompts(small, b->prompts, 8, 1, &params, b->results + 16);
   int32_t different = 0;
   for (int i = 0; i < 8; i++) {
-    assert_same_tokens(b->results[8 + i].tokens, b->results[8 + i].n, b->results[i].tokens, b->results[i].n, "sampled, batched", i);
-    assert_same_tokens(b->results[16 + i].tokens, b->results[16 + i].n, b->results[i].tokens, b->results[i].n, "sampled, in chunks", i);
+    assert_same_tokens(b->results[8 + i].tokens, b->results[8 + i].n, b->results[i].tokens, b->results[i].n,
+                       "sampled, batched", i);
+    assert_same_tokens(b->results[16 + i].tokens, b->results[16 + i].n, b->results[i].tokens, b->results[i].n,
+                       "sampled, in chunks", i);
   }
   struct eaglet_sequence_params other = params;
   other.seed = 1000;
   run_prompts(b->engine, b->prompts, 8, 4, &other, b->results + 24);
-  for (int i = 0; i < 8; i++) different += memcmp(b->results[24 + i].tokens, b->results[i].tokens, 40 * sizeof(int32_t)) != 0;
+  for (int i = 0; i < 8; i++)
+    different += memcmp(b->results[24 + i].tokens, b->results[i].tokens, 40 * sizeof(int32_t)) != 0;
   assert_int_equal(different, 8);
   engine_close(small);
 }
@@ -341,16 +373,26 @@ static void test_sampled_is_reproducible(void **state) {
 static void test_cold_is_greedy(void **state) {
   struct bench *b = *state;
   if (!b) skip();
-  run_prompts(b->engine, b->prompts, 8, 4, &(struct eaglet_sequence_params){.output_max = 96, .temperature = 1e-5f}, b->results);
-  for (int i = 0; i < 8; i++) assert_same_tokens(b->results[i].tokens, b->results[i].n, b->prompts[i].expected, b->prompts[i].n_expected, "cold", i);
+  run_prompts(b->engine, b->prompts, 8, 4, &(struct eaglet_sequence_params){.output_max = 96, .temperature = 1e-5f},
+              b->results);
+  for (int i = 0; i < 8; i++)
+    assert_same_tokens(b->results[i].tokens, b->results[i].n, b->prompts[i].expected, b->prompts[i].n_expected, "cold",
+                       i);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_stop_inside_block), cmocka_unit_test(test_caps),          cmocka_unit_test(test_context_end),
-      cmocka_unit_test(test_short_draft_config), cmocka_unit_test(test_short_prompts), cmocka_unit_test(test_kv_after_rounds),
-      cmocka_unit_test(test_cancel),            cmocka_unit_test(test_refusals),      cmocka_unit_test(test_no_allocation),
-      cmocka_unit_test(test_sampled_is_reproducible), cmocka_unit_test(test_cold_is_greedy),
+      cmocka_unit_test(test_stop_inside_block),
+      cmocka_unit_test(test_caps),
+      cmocka_unit_test(test_context_end),
+      cmocka_unit_test(test_short_draft_config),
+      cmocka_unit_test(test_short_prompts),
+      cmocka_unit_test(test_kv_after_rounds),
+      cmocka_unit_test(test_cancel),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_no_allocation),
+      cmocka_unit_test(test_sampled_is_reproducible),
+      cmocka_unit_test(test_cold_is_greedy),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,5 @@
-/* test_sampler.c - from logits to a distribution: temperature, cuts and their ties against plain formulas; draws at the edges of [0, 1). */
+/* test_sampler.c - from logits to a distribution: temperature, cuts and their ties against plain formulas; draws at the
+ * edges of [0, 1). */
 #include "engine/sampler.h"
 
 #include "base/util.h"
@@ -22,15 +23,27 @@ struct cut_case {
 
 /* logits are logs of the weights 5 4 3 2 1 (over 15) in some order. */
 static const struct cut_case cases[] = {
-    {"temperature 1", {1, 0, 0}, {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0}, {5 / 15.0, 4 / 15.0, 3 / 15.0, 2 / 15.0, 1 / 15.0}},
-    {"temperature 1/2 squares", {0.5f, 0, 0}, {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0}, {25 / 55.0, 16 / 55.0, 9 / 55.0, 4 / 55.0, 1 / 55.0}},
+    {"temperature 1",
+     {1, 0, 0},
+     {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0},
+     {5 / 15.0, 4 / 15.0, 3 / 15.0, 2 / 15.0, 1 / 15.0}},
+    {"temperature 1/2 squares",
+     {0.5f, 0, 0},
+     {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0},
+     {25 / 55.0, 16 / 55.0, 9 / 55.0, 4 / 55.0, 1 / 55.0}},
     {"top-k 2", {1, 2, 0}, {0, 0.6931472f, 1.3862944f, 1.0986123f, 1.6094379f}, {0, 0, 4 / 9.0, 0, 5 / 9.0}},
     {"top-k 1 with a tie: the lower index", {1, 1, 0}, {0, 2, 2, 1, 2}, {0, 1, 0, 0, 0}},
     {"top-k beyond the size", {1, 50, 0}, {0, 0, 0, 0, 0}, {0.2, 0.2, 0.2, 0.2, 0.2}},
-    {"top-p 0.55: 5 and 4 are 9/15", {1, 0, 0.55f}, {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0}, {5 / 9.0, 4 / 9.0, 0, 0, 0}},
+    {"top-p 0.55: 5 and 4 are 9/15",
+     {1, 0, 0.55f},
+     {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0},
+     {5 / 9.0, 4 / 9.0, 0, 0, 0}},
     {"top-p below the first keeps one", {1, 0, 0.01f}, {0, 0, 3, 0, 0}, {0, 0, 1, 0, 0}},
     {"top-p 1 keeps all", {1, 0, 1}, {0, 0, 0, 0, 0}, {0.2, 0.2, 0.2, 0.2, 0.2}},
-    {"top-k first, then top-p of what is left", {1, 3, 0.7f}, {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0}, {5 / 9.0, 4 / 9.0, 0, 0, 0}},
+    {"top-k first, then top-p of what is left",
+     {1, 3, 0.7f},
+     {1.6094379f, 1.3862944f, 1.0986123f, 0.6931472f, 0},
+     {5 / 9.0, 4 / 9.0, 0, 0, 0}},
     {"huge logits", {1, 0, 0}, {3e38f, -3e38f, 3e38f, 0, 0}, {0.5, 0, 0.5, 0, 0}},
     {"very cold", {1e-6f, 0, 0}, {1, 1.001f, 0, 0, 0}, {0, 1, 0, 0, 0}},
 };
@@ -43,7 +56,8 @@ static void test_cuts(void **state) {
     memcpy(values, cases[c].logits, sizeof values);
     sampler_distribution(values, N, &cases[c].sampling, order);
     for (int i = 0; i < N; i++) {
-      if (!(fabs(values[i] - cases[c].expected[i]) < 1e-6)) fail_msg("%s: entry %d is %g, expected %g", cases[c].name, i, (double)values[i], cases[c].expected[i]);
+      if (!(fabs(values[i] - cases[c].expected[i]) < 1e-6))
+        fail_msg("%s: entry %d is %g, expected %g", cases[c].name, i, (double)values[i], cases[c].expected[i]);
     }
   }
 }
@@ -107,6 +121,7 @@ static void test_draw_law(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_random_cuts), cmocka_unit_test(test_draw_edges), cmocka_unit_test(test_draw_law)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_random_cuts),
+                                     cmocka_unit_test(test_draw_edges), cmocka_unit_test(test_draw_law)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

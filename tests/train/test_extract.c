@@ -1,0 +1,330 @@
+/* test_extract.c - hidden states to disk. Method: what is read back must equal a direct capture of each row alone; a missing, torn or foreign
+ * shard must come back byte-identical; other settings, a full disk, a stop request and states that are no numbers are refused by name. */
+#include "pipeline.h"
+
+#include "base/buffer.h"
+#include "checkpoint/checkpoint.h"
+#include "data/feature_shard.h"
+#include "engine/capture.h"
+#include "train/extract.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#define ROWS_SHORT FEATURE_ROWS /* one shard */
+#define ROWS_LONG 8
+
+struct paths { char *features, *shards[2]; };
+
+/* 64 short rows and a few more, longer by n_words words: two shards. */
+static void make_data(const struct pipeline *p, int n_words) {
+  struct buffer rows;
+  buffer_init(&rows);
+  for (int i = 0; i < ROWS_SHORT + ROWS_LONG; i++) {
+    buffer_format(&rows, "{\"messages\":[{\"role\":\"user\",\"content\":\"number %d", i);
+    for (int k = 0; k < (i < ROWS_SHORT ? 0 : n_words); k++) buffer_format(&rows, " and %d", k * i % 17);
+    buffer_format(&rows, "\"},{\"role\":\"assistant\",\"content\":\"it is %d\"}]}\n", i);
+  }
+  free(scratch_write(p->directory, "data.jsonl", rows.data));
+  buffer_clear(&rows);
+  struct eaglet_prepare_params params = prepare_params(p);
+  json_decref(prepare_ok(&params));
+}
+
+static struct paths paths_make(const struct pipeline *p) {
+  struct paths paths = {.features = file_join(p->directory, "features")};
+  for (size_t i = 0; i < 2; i++) paths.shards[i] = feature_shard_path(paths.features, i);
+  return paths;
+}
+
+static void paths_free(struct paths *paths) {
+  free(paths->features);
+  free(paths->shards[0]);
+  free(paths->shards[1]);
+}
+
+static struct eaglet_extract_params extract_params(const struct pipeline *p, const struct paths *paths) {
+  return (struct eaglet_extract_params){.model = p->model, .data = p->out, .out = paths->features};
+}
+
+static json_t *extract_ok(const struct eaglet_extract_params *params) {
+  struct eaglet_text text = {0};
+  struct eaglet_error err = {0};
+  assert_ok(extract_run(params, &text, &err), &err);
+  return report_parse(&text);
+}
+
+static void extract_fails(const struct eaglet_extract_params *params, enum eaglet_status expected, const char *words) {
+  struct eaglet_text text = {0};
+  struct eaglet_error err = {0};
+  assert_failed_with(extract_run(params, &text, &err), expected, &err, words);
+  assert_null(text.data);
+}
+
+static struct eaglet_text read_path(const char *path) {
+  struct eaglet_text text = {0};
+  struct eaglet_error err = {0};
+  assert_ok(file_read(&text, path, (size_t)1 << 30, &err), &err);
+  return text;
+}
+
+static bool same_bytes(const char *path, const struct eaglet_text *expected) {
+  struct eaglet_text found = read_path(path);
+  bool same = found.length == expected->length && memcmp(found.data, expected->data, found.length) == 0;
+  free(found.data);
+  return same;
+}
+
+/* Every value of some rows, against a capture of that row alone. taps: the layout's states, then the last. */
+static void compare_with_capture(const struct pipeline *p, const char *features, const int32_t *taps, int32_t n_taps, bool rounded) {
+  struct compute *compute;
+  struct model *model;
+  struct capture *capture;
+  struct feature_store *store;
+  struct token_store tokens;
+  struct eaglet_error err = {0};
+  struct tap_set set = {0};
+  store_open(&tokens, p->out);
+  assert_ok(feature_store_open(&store, features, &tokens, &err), &err);
+  assert_ok(compute_open_cpu(&compute, 2, EAGLET_PRECISION_EXACT, &err), &err);
+  const struct model_params model_params = {.path = p->model, .compute = compute};
+  assert_ok(model_open(&model, &model_params, &err), &err);
+  for (int32_t i = 0; i < n_taps; i++) {
+    if (i == 0 || taps[i] != taps[i - 1]) set.states[set.n++] = taps[i];
+  }
+  const struct capture_params capture_params = {.model = model, .taps = set, .tokens_max = 512};
+  assert_ok(capture_create(&capture, &capture_params, &err), &err);
+  for (size_t row = 0; row < tokens.n_rows; row += 23) {
+    int32_t n = tokens.rows[row].n, hidden = feature_store_layout(store)->hidden;
+    float *expected = memory_alloc(sizeof(float) * (size_t)(n * set.n * hidden)), *found = memory_alloc(sizeof(float) * (size_t)(n * n_taps * hidden));
+    assert_ok(capture_run(capture, &tokens.rows[row].tokens, &n, 1, &expected, &err), &err);
+    assert_ok(feature_store_read(store, row, found, &err), &err);
+    for (int32_t t = 0; t < n; t++) {
+      for (int32_t i = 0, at = 0; i < n_taps; i++) {
+        at = i > 0 && taps[i] != taps[i - 1] ? at + 1 : at;
+        for (int32_t k = 0; k < hidden; k++) {
+          float value = expected[(t * set.n + at) * hidden + k];
+          if (rounded) value = dtype_bf16_to_f32(dtype_f32_to_bf16(value));
+          if (found[(t * n_taps + i) * hidden + k] != value) fail_msg("row %zu, token %d, tap %d, %d", row, t, i, k);
+        }
+      }
+    }
+    free(expected);
+    free(found);
+  }
+  capture_free(capture);
+  model_close(model);
+  compute_close(compute);
+  feature_store_close(store);
+  token_store_close(&tokens);
+}
+
+static void test_values(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  json_decref(extract_ok(&params));
+  compare_with_capture(p, paths.features, (const int32_t[]){2, 4, 5, 8}, 4, true);
+  params.states = "0,8"; /* the last state as an input of the head: stored for both uses */
+  params.float32 = true;
+  params.replace = true;
+  json_decref(extract_ok(&params));
+  compare_with_capture(p, paths.features, (const int32_t[]){0, 8, 8}, 3, false);
+  paths_free(&paths);
+}
+
+static void test_announcement(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  params.dry_run = true;
+  json_t *report = extract_ok(&params);
+  assert_false(file_is_directory(paths.features));
+  assert_int_equal(report_int(report, "rows"), ROWS_SHORT + ROWS_LONG);
+  assert_int_equal(report_int(report, "bytes_per_token"), 4 * 320 * 2 + 4);
+  assert_int_equal(report_int(report, "shards_written"), 0);
+  json_int_t announced = report_int(report, "bytes");
+  assert_int_equal(report_int(report, "bytes_missing"), announced);
+  json_decref(report);
+  params.dry_run = false;
+  report = extract_ok(&params);
+  json_int_t found = file_length(paths.shards[0]) + file_length(paths.shards[1]);
+  assert_in_range(announced, found, found + found / 20); /* never less than what comes */
+  json_decref(report);
+  paths_free(&paths);
+}
+
+static void test_resume(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  json_t *report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shards_written"), 2);
+  json_decref(report);
+  struct eaglet_text shards[2] = {read_path(paths.shards[0]), read_path(paths.shards[1])};
+  for (int damage = 0; damage < 3; damage++) { /* gone, torn, another shard's content */
+    if (damage == 0) assert_int_equal(unlink(paths.shards[0]), 0);
+    if (damage == 1) assert_int_equal(file_truncate(paths.shards[0], shards[0].length / 2, NULL), EAGLET_OK);
+    if (damage == 2) assert_int_equal(file_write(paths.shards[0], shards[1].data, shards[1].length, NULL), EAGLET_OK);
+    report = extract_ok(&params);
+    assert_int_equal(report_int(report, "shards_written"), 1);
+    assert_int_equal(report_int(report, "shards_skipped"), 1);
+    json_decref(report);
+    assert_true(same_bytes(paths.shards[0], &shards[0]) && same_bytes(paths.shards[1], &shards[1]));
+  }
+  free(shards[0].data);
+  free(shards[1].data);
+  paths_free(&paths);
+}
+
+static void test_stop_request(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct stopper stopper = {.stop_at = 2}; /* after the first shard */
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  params.progress = (struct eaglet_progress){stopper_report, &stopper};
+  extract_fails(&params, EAGLET_E_INTERRUPTED, "stopped with 1 of 2 shards done");
+  assert_true(file_exists(paths.shards[0]) && !file_exists(paths.shards[1]));
+  stopper.stop_at = 0;
+  json_t *report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shards_written"), 1);
+  json_decref(report);
+  paths_free(&paths);
+}
+
+static void test_other_settings(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  json_decref(extract_ok(&params));
+  struct eaglet_text shard = read_path(paths.shards[0]);
+  params.states = "1,2";
+  extract_fails(&params, EAGLET_E_INPUT, "manifest.json: states: expected [1,2], found [2,4,5]");
+  params.states = NULL;
+  params.float32 = true;
+  extract_fails(&params, EAGLET_E_INPUT, "manifest.json: dtype: expected \"F32\", found \"BF16\"");
+  assert_true(same_bytes(paths.shards[0], &shard)); /* a refusal touches nothing */
+  params.replace = true;
+  json_t *report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shards_written"), 2);
+  json_decref(report);
+  params = extract_params(p, &paths); /* other rows */
+  params.float32 = true;
+  struct eaglet_prepare_params prepare = prepare_params(p);
+  prepare.validation = 0.3;
+  json_decref(prepare_ok(&prepare));
+  extract_fails(&params, EAGLET_E_INPUT, "manifest.json: token_hash");
+  char *manifest = file_join(paths.features, "manifest.json");
+  assert_int_equal(unlink(manifest), 0);
+  extract_fails(&params, EAGLET_E_INPUT, "shards without manifest.json");
+  params.states = "5,4";
+  extract_fails(&params, EAGLET_E_USAGE, "ascending");
+  params.states = "1,9";
+  extract_fails(&params, EAGLET_E_USAGE, "expected 0..8, found 9");
+  free(manifest);
+  free(shard.data);
+  paths_free(&paths);
+}
+
+/* A file system that takes no larger file stands for one that is full: the shard before stays, nothing half-written does, and the run goes on
+ * where there is room. */
+static void test_full_disk(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 100);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  json_decref(extract_ok(&params));
+  struct eaglet_text shards[2] = {read_path(paths.shards[0]), read_path(paths.shards[1])};
+  assert_true(shards[1].length > shards[0].length + 4096);
+  assert_int_equal(unlink(paths.shards[0]) + unlink(paths.shards[1]), 0);
+  struct rlimit before, small;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  small = (struct rlimit){.rlim_cur = shards[0].length + 4096, .rlim_max = before.rlim_max};
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  struct eaglet_text text = {0};
+  struct eaglet_error err = {0};
+  enum eaglet_status status = extract_run(&params, &text, &err);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  assert_failed_with(status, EAGLET_E_RESOURCE, &err, "rows-00001.safetensors");
+  assert_true(same_bytes(paths.shards[0], &shards[0]));
+  struct file_list list = {0};
+  assert_int_equal(file_list_directory(&list, paths.features, NULL), EAGLET_OK);
+  assert_int_equal(list.n, 2); /* manifest.json and the first shard */
+  file_list_clear(&list);
+  json_t *report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shards_skipped"), 1);
+  assert_true(same_bytes(paths.shards[1], &shards[1]));
+  json_decref(report);
+  free(shards[0].data);
+  free(shards[1].data);
+  paths_free(&paths);
+}
+
+/* A copy of the model whose layer 3 makes a NaN of one element. */
+static char *broken_model(const struct pipeline *p) {
+  static const char name[] = "language_model.model.layers.3.self_attn.o_proj.weight";
+  char *directory = file_join(p->directory, "broken");
+  struct checkpoint checkpoint;
+  struct file_list list = {0};
+  struct eaglet_error err = {0};
+  assert_ok(file_make_directory(directory, &err), &err);
+  assert_ok(file_list_directory(&list, p->model, &err), &err);
+  assert_ok(checkpoint_open(&checkpoint, p->model, &err), &err);
+  const struct tensor_entry *norm = checkpoint_peek(&checkpoint, name);
+  assert_non_null(norm);
+  assert_int_equal(norm->dtype, DTYPE_BF16);
+  for (size_t i = 0; i < list.n; i++) {
+    char *from = file_join(p->model, list.names[i]), *to = file_join(directory, list.names[i]);
+    if (strcmp(from, norm->path) != 0) {
+      assert_int_equal(symlink(from, to), 0);
+    } else {
+      struct eaglet_text text = read_path(from);
+      for (size_t f = 0; f < checkpoint.n_files; f++) {
+        const struct safetensors *file = &checkpoint.files[f];
+        if (strcmp(file->path, from) == 0) memset(text.data + (norm->data - file->map.data), 0xff, 2); /* one element */
+      }
+      assert_ok(file_write(to, text.data, text.length, &err), &err);
+      free(text.data);
+    }
+    free(from);
+    free(to);
+  }
+  checkpoint_close(&checkpoint);
+  file_list_clear(&list);
+  return directory;
+}
+
+static void test_not_finite(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  char *model = broken_model(p);
+  params.model = model;
+  extract_fails(&params, EAGLET_E_INPUT, "row 0, token 0, state 4: expected finite numbers, found ");
+  assert_false(file_exists(paths.shards[0]));
+  free(model);
+  paths_free(&paths);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      PIPELINE_TEST(test_values),         PIPELINE_TEST(test_announcement), PIPELINE_TEST(test_resume),     PIPELINE_TEST(test_stop_request),
+      PIPELINE_TEST(test_other_settings), PIPELINE_TEST(test_full_disk),    PIPELINE_TEST(test_not_finite),
+  };
+  return cmocka_run_group_tests_name("extract", tests, NULL, NULL);
+}

@@ -175,6 +175,29 @@ static void test_instruction_sets_agree(void **state) {
   free(x);
 }
 
+/* The single dot product and the blocked one promise one order of additions. */
+static void check_one_order(struct compute *c) {
+  static const int32_t ins[] = {16, 41, 192, 320};
+  for (size_t i = 0; i < sizeof ins / sizeof *ins; i++) {
+    enum { OUT = 40 };
+    struct fixture_weight f = fixture_weight(&fixture_formats[0], OUT, ins[i], 9);
+    float *x = fixture_noise((size_t)ins[i], 3), *row = fixture_floats((size_t)ins[i], 0), out[OUT];
+    c->matmul(c, out, x, &f.w, 1, 0, 0);
+    for (int32_t o = 0; o < OUT; o++) {
+      weight_row_to_f32(&f.w, o, row);
+      float one = cpu_of(c)->kernels->dot(row, x, ins[i]);
+      assert_memory_equal(&one, &out[o], sizeof one);
+    }
+    free(x), free(row);
+    fixture_weight_free(&f);
+  }
+}
+
+static void test_one_order_of_additions(void **state) {
+  (void)state;
+  fixture_each(check_one_order);
+}
+
 static void test_unknown_instruction_set(void **state) {
   (void)state;
   struct compute *c = NULL;
@@ -290,6 +313,7 @@ int main(void) {
       cmocka_unit_test(test_matmul_of_no_rows),
       cmocka_unit_test(test_matmul_rows_are_independent),
       cmocka_unit_test(test_instruction_sets_agree),
+      cmocka_unit_test(test_one_order_of_additions),
       cmocka_unit_test(test_unknown_instruction_set),
       cmocka_unit_test(test_matmul_heads),
       cmocka_unit_test(test_embed),

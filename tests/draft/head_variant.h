@@ -83,7 +83,7 @@ static inline int target_setup(void **state) {
   struct compute *compute;
   struct model *model = NULL;
   if (path && weights) {
-    assert_ok(compute_open_cpu(&compute, 2, EAGLET_PRECISION_EXACT, &err), &err);
+    assert_ok(compute_open_cpu(&compute, 1, EAGLET_PRECISION_EXACT, &err), &err);
     assert_ok(model_open(&model, &(const struct model_params){.path = path, .compute = compute}, &err), &err);
   }
   free(path);

@@ -29,7 +29,7 @@ static int setup(void **state) {
   char draft[64], *model = shared_path("own/nano-kimi"), *drafting = shared_path("own/oracle/nano_kimi_drafting.json");
   *state = NULL;
   if (!model || !drafting || !prompts_load(b->prompts) || !baseline_directory(draft, NULL)) return 0;
-  assert_ok(compute_open_cpu(&b->compute, 2, EAGLET_PRECISION_EXACT, &err), &err);
+  assert_ok(compute_open_cpu(&b->compute, 1, EAGLET_PRECISION_EXACT, &err), &err);
   const struct model_params params = {.path = model, .compute = b->compute};
   assert_ok(model_open(&b->model, &params, &err), &err);
   assert_ok(head_open(&b->head, draft, b->model, &err), &err);

@@ -56,8 +56,8 @@ static void test_plain_threads(void **state) {
   struct bench *b = *state;
   if (!b) skip();
   for (int32_t threads = 1; threads <= 2; threads++) {
-    struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = threads}, false);
-    run_prompts(e, b->prompts, PROMPTS, 1, &greedy, b->results);
+    struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = threads, .sequences_max = 8}, false);
+    run_prompts(e, b->prompts, PROMPTS, threads == 1 ? 1 : 8, &greedy, b->results);
     assert_oracle(b, PROMPTS, threads == 1 ? "plain, 1 thread" : "plain, 2 threads");
     for (int32_t i = 0; i < PROMPTS; i++) {
       assert_int_equal(b->results[i].stats.drafted, 0);
@@ -71,7 +71,7 @@ static void test_draft_lengths(void **state) {
   struct bench *b = *state;
   if (!b) skip();
   struct engine *e =
-      open_engine(b, (struct eaglet_engine_params){.threads = 2, .draft_len_max = 8, .sequences_max = 8}, true);
+      open_engine(b, (struct eaglet_engine_params){.threads = 1, .draft_len_max = 8, .sequences_max = 8}, true);
   for (int32_t k = 1; k <= 8; k++) {
     char what[32];
     struct eaglet_sequence_params params = greedy;
@@ -99,7 +99,7 @@ static void test_reference_rounds(void **state) {
   char *path = shared_path("own/oracle/nano_kimi_drafting.json");
   if (!b || !path) skip();
   assert_ok(json_parse_file(&document, path, &err), &err);
-  struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = 2, .sequences_max = 8}, true);
+  struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = 1, .sequences_max = 8}, true);
   run_prompts(e, b->prompts, PROMPTS, 8, &greedy, b->results);
   assert_oracle(b, PROMPTS, "rounds");
   for (int32_t i = 0; i < PROMPTS; i++) {
@@ -131,9 +131,9 @@ static void test_reference_rounds(void **state) {
 static void test_batching(void **state) {
   struct bench *b = *state;
   if (!b) skip();
-  const struct eaglet_engine_params shapes[] = {{.threads = 2, .sequences_max = 1},
+  const struct eaglet_engine_params shapes[] = {{.threads = 1, .sequences_max = 1},
                                                 {.threads = 2, .sequences_max = 8, .rows_max = 64},
-                                                {.threads = 2, .sequences_max = 1, .rows_max = 16},
+                                                {.threads = 1, .sequences_max = 1, .rows_max = 16},
                                                 {.threads = 1, .sequences_max = 3, .rows_max = 24}};
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
     struct engine *e = open_engine(b, shapes[k], true);
@@ -154,7 +154,7 @@ static void test_batching(void **state) {
 static void test_mixed_lengths(void **state) {
   struct bench *b = *state;
   if (!b) skip();
-  struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = 2, .sequences_max = 6}, true);
+  struct engine *e = open_engine(b, (struct eaglet_engine_params){.threads = 1, .sequences_max = 6}, true);
   struct eaglet_error err;
   struct sequence *live[6];
   int32_t n_live = 1;

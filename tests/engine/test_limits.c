@@ -40,7 +40,7 @@ static struct engine *open_engine(const struct bench *b, struct eaglet_engine_pa
   params.model = b->model;
   params.draft = with_draft ? b->draft : NULL;
   params.precision = EAGLET_PRECISION_EXACT;
-  params.threads = 2;
+  params.threads = 1;
   assert_ok(engine_open(&e, &params, &err), &err);
   return e;
 }
@@ -155,7 +155,7 @@ static void test_short_draft_config(void **state) {
   copy_file(directory, "model.safetensors", weights);
   struct engine *e;
   const struct eaglet_engine_params params = {
-      .model = b->model, .draft = directory, .threads = 2, .sequences_max = 3, .context_max = 256};
+      .model = b->model, .draft = directory, .threads = 1, .sequences_max = 3, .context_max = 256};
   assert_ok(engine_open(&e, &params, &err), &err);
   struct prompt prompts[6];
   int32_t ids[200];

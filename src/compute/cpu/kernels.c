@@ -161,28 +161,26 @@ static void dot_some(const struct dot_block *b, int n_rows) {
   }
 }
 
-/* Points the block at weight rows [o, o + n_outputs), as stored or unpacked into the tile. */
-static void dot_aim(struct dot_block *b, const struct rows_dot_params *p, int32_t o, bool unpack) {
-  const struct weight *w = p->w;
-  int32_t n_groups = w->format == WEIGHT_INT4 ? w->n_in / w->group : 0;
-  b->n_outputs = p->end - o < KERNEL_OUTPUTS ? p->end - o : KERNEL_OUTPUTS;
-  b->out_first = o;
-  for (int32_t i = 0; i < KERNEL_OUTPUTS; i++) {
-    if (i >= b->n_outputs) {
-      b->rows[i] = b->rows[b->n_outputs - 1];
-      continue;
-    }
-    const struct weight row = weight_rows(w, o + i, 1);
-    float *tile = p->tile + (size_t)i * (size_t)w->n_in;
-    if (unpack) {
-      unpack_row(w, o + i, tile);
-      b->rows[i] = (struct weight_row){.data = (const uint8_t *)tile};
-    } else {
-      b->rows[i] = (struct weight_row){.data = row.data, .scale = tile};
-      if (n_groups > 0) dtype_to_f32(tile, row.scale, w->scale_dtype, (size_t)n_groups);
-    }
-    int32_t whole = w->n_in & ~15;
-    if (whole < w->n_in) memcpy(b->rest[i], tile + whole, sizeof(float) * (size_t)(w->n_in - whole));
+/* Points the block at weight rows [o, o + n_outputs) as stored, their scales turned to F32 in the tile. */
+static void aim_stored(struct dot_block *b, const struct rows_dot_params *p, int32_t o) {
+  const struct weight stored = weight_rows(p->w, o, b->n_outputs);
+  int32_t n_groups = b->format == WEIGHT_INT4 ? b->n_in / b->group : 0;
+  size_t row_bytes = (size_t)b->n_in * (b->format == WEIGHT_F32 ? 8 : b->format == WEIGHT_INT4 ? 1 : 4) / 2;
+  if (n_groups > 0) dtype_to_f32(p->tile, stored.scale, stored.scale_dtype, (size_t)n_groups * (size_t)b->n_outputs);
+  for (int32_t i = 0; i < b->n_outputs; i++) {
+    b->rows[i] = (struct weight_row){.data = (const uint8_t *)stored.data + (size_t)i * row_bytes,
+                                     .scale = p->tile + (size_t)i * (size_t)n_groups};
+  }
+}
+
+/* The same, unpacked into the tile. */
+static void aim_unpacked(struct dot_block *b, const struct rows_dot_params *p, int32_t o) {
+  int32_t whole = b->n_in & ~15;
+  for (int32_t i = 0; i < b->n_outputs; i++) {
+    float *tile = p->tile + (size_t)i * (size_t)b->n_in;
+    unpack_row(p->w, o + i, tile);
+    b->rows[i] = (struct weight_row){.data = (const uint8_t *)tile};
+    if (whole < b->n_in) memcpy(b->rest[i], tile + whole, sizeof(float) * (size_t)(b->n_in - whole));
   }
 }
 
@@ -196,7 +194,13 @@ static void rows_dot(const struct rows_dot_params *p) {
                         .n_in = w->n_in,
                         .group = w->format == WEIGHT_INT4 ? w->group : w->n_in};
   for (int32_t o = p->begin; o < p->end; o += KERNEL_OUTPUTS) {
-    dot_aim(&b, p, o, unpack);
+    b.n_outputs = p->end - o < KERNEL_OUTPUTS ? p->end - o : KERNEL_OUTPUTS;
+    b.out_first = o;
+    if (unpack)
+      aim_unpacked(&b, p, o);
+    else
+      aim_stored(&b, p, o);
+    for (int32_t i = b.n_outputs; i < KERNEL_OUTPUTS; i++) b.rows[i] = b.rows[b.n_outputs - 1];
     for (int32_t r = 0; r < p->n; r += KERNEL_ROWS) {
       b.x = p->x + r;
       b.out = p->out + r;

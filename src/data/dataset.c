@@ -1,5 +1,5 @@
-/* dataset.c - see dataset.h. Owns the table of roles and the two row shapes; reads line by line and keeps no row. Knows no template and no
- * tokenizer: what a role or an empty content means for training is decided by the caller. */
+/* dataset.c - see dataset.h. Owns the table of roles and the two row shapes; reads line by line and keeps no row. Knows
+ * no template and no tokenizer: what a role or an empty content means for training is decided by the caller. */
 #include "data/dataset.h"
 
 #include "base/buffer.h"
@@ -11,9 +11,11 @@
 /* ---- one conversation ---- */
 
 static const char *role_of(const char *name) {
-  static const struct { const char *name, *role; } roles[] = {
-      {"user", "user"}, {"human", "user"}, {"assistant", "assistant"}, {"gpt", "assistant"}, {"model", "assistant"}, {"system", "system"},
-      {"tool", "tool"}, {"observation", "tool"}, {"function", "tool"}};
+  static const struct {
+    const char *name, *role;
+  } roles[] = {{"user", "user"},     {"human", "user"},       {"assistant", "assistant"},
+               {"gpt", "assistant"}, {"model", "assistant"},  {"system", "system"},
+               {"tool", "tool"},     {"observation", "tool"}, {"function", "tool"}};
   for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
     if (strcmp(roles[i].name, name) == 0) return roles[i].role;
   }
@@ -22,8 +24,8 @@ static const char *role_of(const char *name) {
 
 /* White space by Python's str.strip(), which other pipelines apply: the same data gives the same tokens. */
 static bool is_space(uint32_t c) {
-  return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 static json_t *stripped(const char *text, size_t length) {
@@ -32,8 +34,10 @@ static json_t *stripped(const char *text, size_t length) {
   for (size_t at = 0, n; at < length; at += n) {
     n = (size_t)utf8_decode(text + at, length - at, &c);
     ASSERT(n > 0); /* JSON strings are valid UTF-8 */
-    if (!is_space(c)) end = at + n;
-    else if (end == 0) begin = at + n;
+    if (!is_space(c))
+      end = at + n;
+    else if (end == 0)
+      begin = at + n;
   }
   return end > begin ? json_stringn(text + begin, end - begin) : json_string("");
 }
@@ -43,12 +47,14 @@ static json_t *text_value(const json_t *text, bool strip) {
 }
 
 static const char *kind_of(const json_t *value) {
-  static const char *const names[] = {"an object", "an array", "a string", "a number", "a number", "true", "false", "null"};
+  static const char *const names[] = {"an object", "an array", "a string", "a number",
+                                      "a number",  "true",     "false",    "null"};
   return value ? names[json_typeof(value)] : "nothing";
 }
 
 /* Text, parts ({"type": ...}; the template decides what it can show), or nothing. */
-static enum eaglet_status normalise_content(json_t **content, const json_t *value, bool may_miss, bool strip, struct eaglet_error *err) {
+static enum eaglet_status normalise_content(json_t **content, const json_t *value, bool may_miss, bool strip,
+                                            struct eaglet_error *err) {
   if (json_is_string(value)) {
     *content = text_value(value, strip);
     return EAGLET_OK;
@@ -61,21 +67,25 @@ static enum eaglet_status normalise_content(json_t **content, const json_t *valu
   size_t i;
   json_t *part;
   json_array_foreach(value, i, part) {
-    if (!json_is_string(json_object_get(part, "type"))) FAIL(err, EAGLET_E_INPUT, "content: part %zu: expected an object with a type, found %s", i, kind_of(part));
+    if (!json_is_string(json_object_get(part, "type")))
+      FAIL(err, EAGLET_E_INPUT, "content: part %zu: expected an object with a type, found %s", i, kind_of(part));
   }
   *content = json_deep_copy(value);
   return EAGLET_OK;
 }
 
 /* The field under either name; both is ambiguous. */
-static enum eaglet_status either(const json_t **value, const json_t *object, const char *const names[2], struct eaglet_error *err) {
+static enum eaglet_status either(const json_t **value, const json_t *object, const char *const names[2],
+                                 struct eaglet_error *err) {
   const json_t *a = json_object_get(object, names[0]), *b = json_object_get(object, names[1]);
   if (a && b) FAIL(err, EAGLET_E_INPUT, "expected either %s or %s, found both", names[0], names[1]);
   *value = a ? a : b;
   return EAGLET_OK;
 }
 
-static bool is_own_field(const char *key) { return !strcmp(key, "role") || !strcmp(key, "from") || !strcmp(key, "content") || !strcmp(key, "value"); }
+static bool is_own_field(const char *key) {
+  return !strcmp(key, "role") || !strcmp(key, "from") || !strcmp(key, "content") || !strcmp(key, "value");
+}
 
 static enum eaglet_status normalise_message(json_t **out, const json_t *message, bool strip, struct eaglet_error *err) {
   const json_t *name = NULL, *value = NULL;
@@ -88,7 +98,9 @@ static enum eaglet_status normalise_message(json_t **out, const json_t *message,
   if (!json_is_string(name)) FAIL(err, EAGLET_E_INPUT, "role: expected a string, found %s", kind_of(name));
   const char *role = role_of(json_string_value(name));
   if (!role) {
-    FAIL(err, EAGLET_E_INPUT, "role: expected human, user, gpt, assistant, model, system, tool, observation or function, found '%.60s'", json_string_value(name));
+    FAIL(err, EAGLET_E_INPUT,
+         "role: expected human, user, gpt, assistant, model, system, tool, observation or function, found '%.60s'",
+         json_string_value(name));
   }
   TRY(normalise_content(&content, value, json_object_get(message, "tool_calls") != NULL, strip, err));
   *out = json_object();
@@ -100,7 +112,8 @@ static enum eaglet_status normalise_message(json_t **out, const json_t *message,
   return EAGLET_OK;
 }
 
-static enum eaglet_status normalise_tools(struct conversation *conversation, const json_t *tools, struct eaglet_error *err) {
+static enum eaglet_status normalise_tools(struct conversation *conversation, const json_t *tools,
+                                          struct eaglet_error *err) {
   if (!tools || json_is_null(tools)) return EAGLET_OK;
   json_t *parsed = NULL;
   if (json_is_string(tools)) {
@@ -114,22 +127,29 @@ static enum eaglet_status normalise_tools(struct conversation *conversation, con
   return EAGLET_OK;
 }
 
-static enum eaglet_status normalise_row(struct conversation *conversation, const json_t *row, struct eaglet_error *err) {
+static enum eaglet_status normalise_row(struct conversation *conversation, const json_t *row,
+                                        struct eaglet_error *err) {
   const json_t *messages = row, *system = json_object_get(row, "system"), *source = json_object_get(row, "source");
   json_t *message, *made;
   size_t i;
-  if (json_is_object(row)) TRY(either(&messages, row, (const char *const[]){"conversations", "messages"}, err));
-  else if (!json_is_array(row)) FAIL(err, EAGLET_E_INPUT, "expected an object with conversations or messages, found %s", kind_of(row));
-  if (!json_is_array(messages)) FAIL(err, EAGLET_E_INPUT, "expected conversations or messages, an array, found %s", kind_of(messages));
+  if (json_is_object(row))
+    TRY(either(&messages, row, (const char *const[]){"conversations", "messages"}, err));
+  else if (!json_is_array(row))
+    FAIL(err, EAGLET_E_INPUT, "expected an object with conversations or messages, found %s", kind_of(row));
+  if (!json_is_array(messages))
+    FAIL(err, EAGLET_E_INPUT, "expected conversations or messages, an array, found %s", kind_of(messages));
   if (source && !json_is_null(source)) {
     size_t length = json_string_length(source);
     if (!json_is_string(source)) FAIL(err, EAGLET_E_INPUT, "source: expected a string, found %s", kind_of(source));
-    if (length >= sizeof conversation->source) FAIL(err, EAGLET_E_INPUT, "source: expected at most %zu bytes, found %zu", sizeof conversation->source - 1, length);
+    if (length >= sizeof conversation->source)
+      FAIL(err, EAGLET_E_INPUT, "source: expected at most %zu bytes, found %zu", sizeof conversation->source - 1,
+           length);
     memcpy(conversation->source, json_string_value(source), length + 1);
   }
   TRY(normalise_tools(conversation, json_object_get(row, "tools"), err));
   if (json_is_string(system) && json_string_length(system) > 0) {
-    json_array_append_new(conversation->messages, json_pack("{ss so}", "role", "system", "content", text_value(system, conversation->strip)));
+    json_array_append_new(conversation->messages,
+                          json_pack("{ss so}", "role", "system", "content", text_value(system, conversation->strip)));
   }
   json_array_foreach(messages, i, message) {
     enum eaglet_status status = normalise_message(&made, message, conversation->strip, err);
@@ -142,7 +162,8 @@ static enum eaglet_status normalise_row(struct conversation *conversation, const
   return EAGLET_OK;
 }
 
-enum eaglet_status conversation_normalise(struct conversation *conversation, const json_t *row, struct eaglet_error *err) {
+enum eaglet_status conversation_normalise(struct conversation *conversation, const json_t *row,
+                                          struct eaglet_error *err) {
   conversation_clear(conversation);
   conversation->messages = json_array();
   enum eaglet_status status = normalise_row(conversation, row, err);
@@ -162,11 +183,12 @@ struct dataset_reader {
   char **paths;
   size_t n_paths, file; /* file: the one being read */
   struct file_lines *lines;
-  uint64_t n_rows;      /* of that file so far */
+  uint64_t n_rows; /* of that file so far */
   char stem[CONVERSATION_SOURCE_MAX];
 };
 
-enum eaglet_status dataset_open(struct dataset_reader **reader, const char *const *paths, size_t n_paths, struct eaglet_error *err) {
+enum eaglet_status dataset_open(struct dataset_reader **reader, const char *const *paths, size_t n_paths,
+                                struct eaglet_error *err) {
   *reader = NULL;
   if (n_paths == 0) FAIL(err, EAGLET_E_USAGE, "no data file given");
   struct dataset_reader *opened = memory_alloc(sizeof *opened);
@@ -196,10 +218,13 @@ static bool is_blank(const char *line, size_t length) {
   return true;
 }
 
-static enum eaglet_status parse_line(struct conversation *conversation, const char *line, size_t length, struct eaglet_error *err) {
+static enum eaglet_status parse_line(struct conversation *conversation, const char *line, size_t length,
+                                     struct eaglet_error *err) {
   json_t *row = NULL;
   size_t valid = utf8_valid(line, length);
-  if (valid < length) FAIL(err, EAGLET_E_INPUT, "byte %zu of the line: expected UTF-8, found byte 0x%02x", valid + 1, (uint8_t)line[valid]);
+  if (valid < length)
+    FAIL(err, EAGLET_E_INPUT, "byte %zu of the line: expected UTF-8, found byte 0x%02x", valid + 1,
+         (uint8_t)line[valid]);
   TRY(json_parse(&row, line, length, "row", err));
   enum eaglet_status status = conversation_normalise(conversation, row, err);
   json_decref(row);
@@ -207,7 +232,8 @@ static enum eaglet_status parse_line(struct conversation *conversation, const ch
 }
 
 /* The next line that is a row of the current file; *line is NULL when there is none. */
-static enum eaglet_status next_line(struct dataset_reader *reader, const char **line, size_t *length, struct eaglet_error *err) {
+static enum eaglet_status next_line(struct dataset_reader *reader, const char **line, size_t *length,
+                                    struct eaglet_error *err) {
   const char *path = reader->paths[reader->file];
   if (!reader->lines) {
     TRY(file_lines_open(&reader->lines, path, err));
@@ -227,7 +253,8 @@ static enum eaglet_status next_line(struct dataset_reader *reader, const char **
   return EAGLET_OK;
 }
 
-enum eaglet_status dataset_next(struct dataset_reader *reader, struct conversation *conversation, bool *more, struct eaglet_error *err) {
+enum eaglet_status dataset_next(struct dataset_reader *reader, struct conversation *conversation, bool *more,
+                                struct eaglet_error *err) {
   const char *line = NULL;
   size_t length = 0;
   conversation_clear(conversation);

@@ -1,5 +1,5 @@
-/* feature_shard.c - see feature_shard.h. Owns the layout of feature files; converts between F32 in memory and the stored type. Does not run
- * a model and does not judge numbers: extract refuses what is not finite. */
+/* feature_shard.c - see feature_shard.h. Owns the layout of feature files; converts between F32 in memory and the
+ * stored type. Does not run a model and does not judge numbers: extract refuses what is not finite. */
 #include "data/feature_shard.h"
 
 #include "base/memory.h"
@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *feature_shard_path(const char *directory, size_t index) { return memory_format("%s/rows-%05zu.safetensors", directory, index); }
+char *feature_shard_path(const char *directory, size_t index) {
+  return memory_format("%s/rows-%05zu.safetensors", directory, index);
+}
 
 /* ---- writing ---- */
 
@@ -20,7 +22,8 @@ struct shard_image {
   int64_t n_tokens;
 };
 
-static enum eaglet_status image_init(struct shard_image *image, const struct feature_shard *shard, struct eaglet_error *err) {
+static enum eaglet_status image_init(struct shard_image *image, const struct feature_shard *shard,
+                                     struct eaglet_error *err) {
   const struct feature_layout *layout = shard->layout;
   size_t bytes = (size_t)dtype_bits(layout->dtype) / 8 * (size_t)layout->hidden;
   *image = (struct shard_image){0};
@@ -33,7 +36,8 @@ static enum eaglet_status image_init(struct shard_image *image, const struct fea
   image->tokens = memory_alloc((size_t)image->n_tokens * sizeof *image->tokens);
   image->states = memory_try((size_t)image->n_tokens * bytes * (size_t)layout->n_states);
   image->last = memory_try((size_t)image->n_tokens * bytes);
-  if (!image->states || !image->last) FAIL(err, EAGLET_E_RESOURCE, "not enough memory for a feature shard of %lld tokens", (long long)image->n_tokens);
+  if (!image->states || !image->last)
+    FAIL(err, EAGLET_E_RESOURCE, "not enough memory for a feature shard of %lld tokens", (long long)image->n_tokens);
   return EAGLET_OK;
 }
 
@@ -47,7 +51,8 @@ static void image_release(struct shard_image *image) {
 
 static void image_fill(struct shard_image *image, const struct feature_shard *shard) {
   const struct feature_layout *layout = shard->layout;
-  size_t hidden = (size_t)layout->hidden, taps = (size_t)layout->n_states * hidden, bytes = (size_t)dtype_bits(layout->dtype) / 8;
+  size_t hidden = (size_t)layout->hidden, taps = (size_t)layout->n_states * hidden,
+         bytes = (size_t)dtype_bits(layout->dtype) / 8;
   for (size_t r = 0; r < shard->n_rows; r++) {
     size_t first = (size_t)image->begins[r], n = (size_t)shard->rows[r].n;
     memcpy(image->tokens + first, shard->rows[r].tokens, n * sizeof *image->tokens);
@@ -59,7 +64,8 @@ static void image_fill(struct shard_image *image, const struct feature_shard *sh
   }
 }
 
-enum eaglet_status feature_shard_write(const char *directory, size_t index, const struct feature_shard *shard, struct eaglet_error *err) {
+enum eaglet_status feature_shard_write(const char *directory, size_t index, const struct feature_shard *shard,
+                                       struct eaglet_error *err) {
   const struct feature_layout *layout = shard->layout;
   struct shard_image image;
   enum eaglet_status status = image_init(&image, shard, err);
@@ -73,8 +79,10 @@ enum eaglet_status feature_shard_write(const char *directory, size_t index, cons
     safetensors_writer_add(file, "row_begin", DTYPE_I64, 1, (const int64_t[]){rows + 1}, image.begins);
     safetensors_writer_add(file, "row_hash", DTYPE_U64, 1, &rows, image.hashes);
     safetensors_writer_add(file, "tokens", DTYPE_I32, 1, &image.n_tokens, image.tokens);
-    safetensors_writer_add(file, "states", layout->dtype, 2, (const int64_t[]){image.n_tokens, (int64_t)layout->n_states * layout->hidden}, image.states);
-    safetensors_writer_add(file, "last", layout->dtype, 2, (const int64_t[]){image.n_tokens, layout->hidden}, image.last);
+    safetensors_writer_add(file, "states", layout->dtype, 2,
+                           (const int64_t[]){image.n_tokens, (int64_t)layout->n_states * layout->hidden}, image.states);
+    safetensors_writer_add(file, "last", layout->dtype, 2, (const int64_t[]){image.n_tokens, layout->hidden},
+                           image.last);
     status = safetensors_writer_commit(file, path, err);
     safetensors_writer_free(file);
     free(path);
@@ -83,7 +91,8 @@ enum eaglet_status feature_shard_write(const char *directory, size_t index, cons
   return status;
 }
 
-enum eaglet_status feature_manifest_write(const char *directory, const struct feature_layout *layout, const json_t *facts, struct eaglet_error *err) {
+enum eaglet_status feature_manifest_write(const char *directory, const struct feature_layout *layout,
+                                          const json_t *facts, struct eaglet_error *err) {
   json_t *manifest = json_deep_copy(facts), *states = json_array();
   ASSERT(json_is_string(json_object_get(facts, "token_hash")));
   for (int32_t i = 0; i < layout->n_states; i++) json_array_append_new(states, json_integer(layout->states[i]));
@@ -106,10 +115,13 @@ enum eaglet_status feature_manifest_write(const char *directory, const struct fe
 
 /* ---- reading ---- */
 
-static bool is_vector(const struct tensor_entry *t, enum dtype dtype, int64_t n) { return t && t->dtype == dtype && t->rank == 1 && t->shape[0] == n; }
+static bool is_vector(const struct tensor_entry *t, enum dtype dtype, int64_t n) {
+  return t && t->dtype == dtype && t->rank == 1 && t->shape[0] == n;
+}
 
 /* The shard is of exactly these rows. */
-static enum eaglet_status check_rows(const struct safetensors *file, const struct token_row *rows, size_t n_rows, struct eaglet_error *err) {
+static enum eaglet_status check_rows(const struct safetensors *file, const struct token_row *rows, size_t n_rows,
+                                     struct eaglet_error *err) {
   const struct tensor_entry *begin = safetensors_find(file, "row_begin"), *hash = safetensors_find(file, "row_hash");
   if (!is_vector(begin, DTYPE_I64, (int64_t)n_rows + 1) || !is_vector(hash, DTYPE_U64, (int64_t)n_rows)) {
     FAIL(err, EAGLET_E_INPUT, "%s: expected row_begin and row_hash of %zu rows, found others", file->path, n_rows);
@@ -118,10 +130,14 @@ static enum eaglet_status check_rows(const struct safetensors *file, const struc
     int64_t its_begin;
     uint64_t its_hash;
     memcpy(&its_begin, begin->data + 8 * r, 8);
-    if (its_begin != (int64_t)at) FAIL(err, EAGLET_E_INPUT, "%s: row_begin[%zu]: expected %zu, found %lld", file->path, r, at, (long long)its_begin);
+    if (its_begin != (int64_t)at)
+      FAIL(err, EAGLET_E_INPUT, "%s: row_begin[%zu]: expected %zu, found %lld", file->path, r, at,
+           (long long)its_begin);
     if (r == n_rows) break;
     memcpy(&its_hash, hash->data + 8 * r, 8);
-    if (its_hash != rows[r].hash) FAIL(err, EAGLET_E_INPUT, "%s: row %zu is of another conversation than the token data: extract again", file->path, r);
+    if (its_hash != rows[r].hash)
+      FAIL(err, EAGLET_E_INPUT, "%s: row %zu is of another conversation than the token data: extract again", file->path,
+           r);
     at += (size_t)rows[r].n;
   }
   return EAGLET_OK;
@@ -132,7 +148,8 @@ bool feature_shard_done(const char *directory, size_t index, const struct token_
   char *path = feature_shard_path(directory, index);
   bool done = file_exists(path) && safetensors_open(&file, path, NULL) == EAGLET_OK;
   if (done) {
-    done = check_rows(&file, rows, n_rows, NULL) == EAGLET_OK && safetensors_find(&file, "states") && safetensors_find(&file, "last");
+    done = check_rows(&file, rows, n_rows, NULL) == EAGLET_OK && safetensors_find(&file, "states") &&
+           safetensors_find(&file, "last");
     safetensors_close(&file);
   }
   free(path);
@@ -143,18 +160,24 @@ struct feature_store {
   char *directory;
   const struct token_store *tokens; /* borrowed */
   struct feature_layout layout;
-  struct shard_view { struct safetensors file; const uint8_t *states, *last; } *shards;
+  struct shard_view {
+    struct safetensors file;
+    const uint8_t *states, *last;
+  } * shards;
   size_t n_shards;
-  int64_t *row_begin;  /* [n_rows] of each row in its shard */
+  int64_t *row_begin; /* [n_rows] of each row in its shard */
 };
 
-static enum eaglet_status parse_manifest(struct feature_store *store, const json_t *manifest, const char *path, struct eaglet_error *err) {
+static enum eaglet_status parse_manifest(struct feature_store *store, const json_t *manifest, const char *path,
+                                         struct eaglet_error *err) {
   const char *format, *dtype, *token_hash;
   int64_t version, n_layers, hidden;
   char expected[HASH_TEXT_BYTES];
   struct feature_layout *layout = &store->layout;
   TRY(json_get_string_or(&format, "", manifest, "format", path, err));
-  if (strcmp(format, "eaglet-features") != 0) FAIL(err, EAGLET_E_INPUT, "%s: format: expected eaglet-features (a directory written by extract), found '%.40s'", path, format);
+  if (strcmp(format, "eaglet-features") != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: format: expected eaglet-features (a directory written by extract), found '%.40s'",
+         path, format);
   TRY(json_get_int(&version, manifest, "version", path, err));
   if (version != 1) FAIL(err, EAGLET_E_INPUT, "%s: version: expected 1, found %lld", path, (long long)version);
   TRY(json_get_string_or(&dtype, "", manifest, "dtype", path, err));
@@ -164,19 +187,25 @@ static enum eaglet_status parse_manifest(struct feature_store *store, const json
   const json_t *states = json_object_get(manifest, "states");
   size_t n = json_array_size(states);
   layout->dtype = dtype_from_name(dtype);
-  if (layout->dtype != DTYPE_BF16 && layout->dtype != DTYPE_F32) FAIL(err, EAGLET_E_INPUT, "%s: dtype: expected BF16 or F32, found '%.20s'", path, dtype);
-  if (n_layers < 1 || n_layers > 100000 || hidden < 1 || hidden > 10000000) FAIL(err, EAGLET_E_INPUT, "%s: found %lld layers of width %lld", path, (long long)n_layers, (long long)hidden);
+  if (layout->dtype != DTYPE_BF16 && layout->dtype != DTYPE_F32)
+    FAIL(err, EAGLET_E_INPUT, "%s: dtype: expected BF16 or F32, found '%.20s'", path, dtype);
+  if (n_layers < 1 || n_layers > 100000 || hidden < 1 || hidden > 10000000)
+    FAIL(err, EAGLET_E_INPUT, "%s: found %lld layers of width %lld", path, (long long)n_layers, (long long)hidden);
   if (n < 1 || n > 16) FAIL(err, EAGLET_E_INPUT, "%s: states: expected 1 to 16, found %zu", path, n);
   layout->n_layers = (int32_t)n_layers;
   layout->hidden = (int32_t)hidden;
   layout->n_states = (int32_t)n;
   for (size_t i = 0; i < n; i++) {
     json_int_t state = json_integer_value(json_array_get(states, i));
-    if (state < 0 || state > n_layers) FAIL(err, EAGLET_E_INPUT, "%s: states[%zu]: found %lld, the target has states 0 to %lld", path, i, (long long)state, (long long)n_layers);
+    if (state < 0 || state > n_layers)
+      FAIL(err, EAGLET_E_INPUT, "%s: states[%zu]: found %lld, the target has states 0 to %lld", path, i,
+           (long long)state, (long long)n_layers);
     layout->states[i] = (int32_t)state;
   }
   hash_text(expected, store->tokens->hash);
-  if (strcmp(expected, token_hash) != 0) FAIL(err, EAGLET_E_INPUT, "%s: token_hash: expected %s (%s), found %.40s: features of other rows", path, expected, store->tokens->directory, token_hash);
+  if (strcmp(expected, token_hash) != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: token_hash: expected %s (%s), found %.40s: features of other rows", path, expected,
+         store->tokens->directory, token_hash);
   return EAGLET_OK;
 }
 
@@ -190,10 +219,13 @@ static enum eaglet_status read_manifest(struct feature_store *store, struct eagl
   return status;
 }
 
-static enum eaglet_status check_matrix(const struct tensor_entry **tensor, const struct safetensors *file, const char *name, const int64_t shape[2], enum dtype dtype, struct eaglet_error *err) {
+static enum eaglet_status check_matrix(const struct tensor_entry **tensor, const struct safetensors *file,
+                                       const char *name, const int64_t shape[2], enum dtype dtype,
+                                       struct eaglet_error *err) {
   const struct tensor_entry *t = *tensor = safetensors_find(file, name);
   if (!t || t->dtype != dtype || t->rank != 2 || t->shape[0] != shape[0] || t->shape[1] != shape[1]) {
-    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected %s [%lld, %lld], found %s", file->path, name, dtype_name(dtype), (long long)shape[0], (long long)shape[1], t ? "another shape or type" : "none");
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected %s [%lld, %lld], found %s", file->path, name, dtype_name(dtype),
+         (long long)shape[0], (long long)shape[1], t ? "another shape or type" : "none");
   }
   return EAGLET_OK;
 }
@@ -201,12 +233,16 @@ static enum eaglet_status check_matrix(const struct tensor_entry **tensor, const
 static enum eaglet_status open_shard(struct feature_store *store, struct eaglet_error *err) {
   const struct feature_layout *layout = &store->layout;
   const struct token_store *tokens = store->tokens;
-  size_t index = store->n_shards, first = index * FEATURE_ROWS, n = tokens->n_rows - first < FEATURE_ROWS ? tokens->n_rows - first : FEATURE_ROWS;
+  size_t index = store->n_shards, first = index * FEATURE_ROWS,
+         n = tokens->n_rows - first < FEATURE_ROWS ? tokens->n_rows - first : FEATURE_ROWS;
   struct shard_view *view = &store->shards[index];
   const struct tensor_entry *states, *last;
   int64_t n_tokens = 0;
   char *path = feature_shard_path(store->directory, index);
-  enum eaglet_status status = file_exists(path) ? safetensors_open(&view->file, path, err) : error_set(err, EAGLET_E_INPUT, "%s: not there: the extraction did not finish; run extract again", path);
+  enum eaglet_status status =
+      file_exists(path)
+          ? safetensors_open(&view->file, path, err)
+          : error_set(err, EAGLET_E_INPUT, "%s: not there: the extraction did not finish; run extract again", path);
   free(path);
   TRY(status);
   store->n_shards++;
@@ -215,14 +251,16 @@ static enum eaglet_status open_shard(struct feature_store *store, struct eaglet_
     store->row_begin[r] = n_tokens;
     n_tokens += tokens->rows[r].n;
   }
-  TRY(check_matrix(&states, &view->file, "states", (const int64_t[]){n_tokens, (int64_t)layout->n_states * layout->hidden}, layout->dtype, err));
+  TRY(check_matrix(&states, &view->file, "states",
+                   (const int64_t[]){n_tokens, (int64_t)layout->n_states * layout->hidden}, layout->dtype, err));
   TRY(check_matrix(&last, &view->file, "last", (const int64_t[]){n_tokens, layout->hidden}, layout->dtype, err));
   view->states = states->data;
   view->last = last->data;
   return EAGLET_OK;
 }
 
-enum eaglet_status feature_store_open(struct feature_store **out, const char *directory, const struct token_store *tokens, struct eaglet_error *err) {
+enum eaglet_status feature_store_open(struct feature_store **out, const char *directory,
+                                      const struct token_store *tokens, struct eaglet_error *err) {
   struct feature_store *store = memory_alloc(sizeof *store);
   size_t n_shards = (tokens->n_rows + FEATURE_ROWS - 1) / FEATURE_ROWS;
   *out = NULL;
@@ -240,13 +278,17 @@ enum eaglet_status feature_store_open(struct feature_store **out, const char *di
   return EAGLET_OK;
 }
 
-const struct feature_layout *feature_store_layout(const struct feature_store *store) { return &store->layout; }
+const struct feature_layout *feature_store_layout(const struct feature_store *store) {
+  return &store->layout;
+}
 
-enum eaglet_status feature_store_read(struct feature_store *store, size_t row, float *states, struct eaglet_error *err) {
+enum eaglet_status feature_store_read(struct feature_store *store, size_t row, float *states,
+                                      struct eaglet_error *err) {
   const struct feature_layout *layout = &store->layout;
   if (row >= store->tokens->n_rows) FAIL(err, EAGLET_E_INTERNAL, "feature row %zu of %zu", row, store->tokens->n_rows);
   const struct shard_view *view = &store->shards[row / FEATURE_ROWS];
-  size_t hidden = (size_t)layout->hidden, taps = (size_t)layout->n_states * hidden, bytes = (size_t)dtype_bits(layout->dtype) / 8, first = (size_t)store->row_begin[row];
+  size_t hidden = (size_t)layout->hidden, taps = (size_t)layout->n_states * hidden,
+         bytes = (size_t)dtype_bits(layout->dtype) / 8, first = (size_t)store->row_begin[row];
   for (size_t i = 0; i < (size_t)store->tokens->rows[row].n; i++) {
     float *to = states + i * (taps + hidden);
     dtype_to_f32(to, view->states + (first + i) * taps * bytes, layout->dtype, taps);

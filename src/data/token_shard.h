@@ -1,9 +1,10 @@
 /* token_shard.h - what prepare writes and everything later reads: rows of token ids with their trained mask.
  *
- * A data directory holds train-00000.safetensors .., valid-00000.safetensors .., counts.safetensors (token frequencies at trained
- * positions, total and per source) and manifest.json (written last; version, tokenizer hash, n_target, stop and special ids, settings, sources, per-shard
- * rows/tokens/xxh3). A directory without manifest is unfinished. Shard tensors: tokens I32 [N], mask U8 [N], row_begin I64 [rows+1],
- * row_source I32 [rows], row_hash U64 [rows]. See docs/FORMATS.md.
+ * A data directory holds train-00000.safetensors .., valid-00000.safetensors .., counts.safetensors (token frequencies
+ * at trained positions, total and per source) and manifest.json (written last; version, tokenizer hash, n_target, stop
+ * and special ids, settings, sources, per-shard rows/tokens/xxh3). A directory without manifest is unfinished. Shard
+ * tensors: tokens I32 [N], mask U8 [N], row_begin I64 [rows+1], row_source I32 [rows], row_hash U64 [rows]. See
+ * docs/FORMATS.md.
  */
 #ifndef EAGLET_DATA_TOKEN_SHARD_H
 #define EAGLET_DATA_TOKEN_SHARD_H
@@ -17,23 +18,27 @@ struct token_row {
   const int32_t *tokens; /* [n] valid while the store is open */
   const uint8_t *mask;   /* [n] 1: trained reply token, end-of-turn included */
   int32_t n;
-  int32_t source;        /* index into the store's sources */
-  uint64_t hash;         /* of tokens and mask */
+  int32_t source; /* index into the store's sources */
+  uint64_t hash;  /* of tokens and mask */
 };
 
 uint64_t token_row_hash(const int32_t *tokens, const uint8_t *mask, int32_t n);
 void hash_text(char text[HASH_TEXT_BYTES], uint64_t hash);
 
-/* Writer: rows are buffered into shards of about 16 MiB. Until the commit shards carry the ending .new, so that a failure leaves a finished
- * directory as it was; the commit renames them, drops the older ones and writes the manifest last. Row hashes are computed here. */
+/* Writer: rows are buffered into shards of about 16 MiB. Until the commit shards carry the ending .new, so that a
+ * failure leaves a finished directory as it was; the commit renames them, drops the older ones and writes the manifest
+ * last. Row hashes are computed here. */
 struct token_writer;
 struct token_writer_params {
   const char *directory;
-  const json_t *manifest;     /* fields to merge into manifest.json; must hold "n_target" (integer) */
+  const json_t *manifest; /* fields to merge into manifest.json; must hold "n_target" (integer) */
 };
-enum eaglet_status token_writer_open(struct token_writer **writer, const struct token_writer_params *params, struct eaglet_error *err) MUST_USE;
-enum eaglet_status token_writer_add(struct token_writer *writer, const struct token_row *row, const char *source, bool validation, struct eaglet_error *err) MUST_USE;
-enum eaglet_status token_writer_commit(struct token_writer *writer, const json_t *report, struct eaglet_error *err) MUST_USE; /* writes counts and manifest */
+enum eaglet_status token_writer_open(struct token_writer **writer, const struct token_writer_params *params,
+                                     struct eaglet_error *err) MUST_USE;
+enum eaglet_status token_writer_add(struct token_writer *writer, const struct token_row *row, const char *source,
+                                    bool validation, struct eaglet_error *err) MUST_USE;
+enum eaglet_status token_writer_commit(struct token_writer *writer, const json_t *report,
+                                       struct eaglet_error *err) MUST_USE; /* writes counts and manifest */
 void token_writer_free(struct token_writer *writer);
 
 struct token_store {
@@ -41,16 +46,19 @@ struct token_store {
   json_t *manifest;
   struct safetensors *shards;
   size_t n_shards;
-  struct token_row *rows;     /* [n_rows], training rows or validation rows as asked */
+  struct token_row *rows; /* [n_rows], training rows or validation rows as asked */
   size_t n_rows;
   uint64_t n_tokens, n_trained;
-  uint64_t hash;              /* of the content: of all row hashes in order */
-  char **sources; size_t n_sources;
+  uint64_t hash; /* of the content: of all row hashes in order */
+  char **sources;
+  size_t n_sources;
 };
 /* Verifies checksums, shapes and every token id. A directory without manifest is refused as unfinished. */
-enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation, struct eaglet_error *err) MUST_USE;
+enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation,
+                                    struct eaglet_error *err) MUST_USE;
 /* Trained-token counts [n_target] of the whole directory or of one source (-1: all). Caller frees. */
-enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts, struct eaglet_error *err) MUST_USE;
+enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts,
+                                      struct eaglet_error *err) MUST_USE;
 void token_store_close(struct token_store *store);
 
 #endif

@@ -1,5 +1,5 @@
-/* token_store.c - reads a data directory; see token_shard.h. Owns the mappings; rows point into them. Believes nothing that it has not checked:
- * checksums, shapes, offsets, ids, marks. */
+/* token_store.c - reads a data directory; see token_shard.h. Owns the mappings; rows point into them. Believes nothing
+ * that it has not checked: checksums, shapes, offsets, ids, marks. */
 #include "data/token_shard.h"
 
 #include "base/memory.h"
@@ -12,16 +12,22 @@ static enum eaglet_status read_manifest(struct token_store *store, struct eaglet
   const char *format = NULL;
   int64_t version = 0, n_target = 0;
   enum eaglet_status status = EAGLET_OK;
-  if (!file_exists(path)) status = error_set(err, EAGLET_E_INPUT, "%s: not there: the directory was not written by prepare, or prepare did not finish", path);
+  if (!file_exists(path))
+    status = error_set(err, EAGLET_E_INPUT,
+                       "%s: not there: the directory was not written by prepare, or prepare did not finish", path);
   if (status == EAGLET_OK) status = json_parse_file(&store->manifest, path, err);
   if (status == EAGLET_OK) status = json_get_string_or(&format, "", store->manifest, "format", path, err);
   if (status == EAGLET_OK && strcmp(format, "eaglet-tokens") != 0) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: format: expected eaglet-tokens (a directory written by prepare), found '%.40s'", path, format);
+    status =
+        error_set(err, EAGLET_E_INPUT,
+                  "%s: format: expected eaglet-tokens (a directory written by prepare), found '%.40s'", path, format);
   }
   if (status == EAGLET_OK) status = json_get_int(&version, store->manifest, "version", path, err);
-  if (status == EAGLET_OK && version != 1) status = error_set(err, EAGLET_E_INPUT, "%s: version: expected 1, found %lld", path, (long long)version);
+  if (status == EAGLET_OK && version != 1)
+    status = error_set(err, EAGLET_E_INPUT, "%s: version: expected 1, found %lld", path, (long long)version);
   if (status == EAGLET_OK) status = json_get_int(&n_target, store->manifest, "n_target", path, err);
-  if (status == EAGLET_OK && (n_target < 1 || n_target > INT32_MAX)) status = error_set(err, EAGLET_E_INPUT, "%s: n_target: found %lld", path, (long long)n_target);
+  if (status == EAGLET_OK && (n_target < 1 || n_target > INT32_MAX))
+    status = error_set(err, EAGLET_E_INPUT, "%s: n_target: found %lld", path, (long long)n_target);
   free(path);
   return status;
 }
@@ -30,7 +36,9 @@ static enum eaglet_status read_sources(struct token_store *store, struct eaglet_
   const json_t *sources = json_object_get(store->manifest, "sources");
   size_t i, n = json_array_size(sources);
   json_t *source;
-  if (n > SOURCES_MAX) FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: sources: expected at most %d, found %zu", store->directory, SOURCES_MAX, n);
+  if (n > SOURCES_MAX)
+    FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: sources: expected at most %d, found %zu", store->directory,
+         SOURCES_MAX, n);
   store->sources = memory_alloc((n + 1) * sizeof *store->sources);
   json_array_foreach(sources, i, source) {
     const char *name = json_string_value(json_object_get(source, "name"));
@@ -40,35 +48,44 @@ static enum eaglet_status read_sources(struct token_store *store, struct eaglet_
   return EAGLET_OK;
 }
 
-static enum eaglet_status check_shard_hash(const struct safetensors *file, const json_t *entry, struct eaglet_error *err) {
+static enum eaglet_status check_shard_hash(const struct safetensors *file, const json_t *entry,
+                                           struct eaglet_error *err) {
   char found[HASH_TEXT_BYTES];
   const char *expected = json_string_value(json_object_get(entry, "xxh3"));
   hash_text(found, file_hash(file->map.data, file->map.length, 0));
-  if (!expected || strcmp(expected, found) != 0) FAIL(err, EAGLET_E_INPUT, "%s: checksum: expected %s, found %s: the file was changed or damaged", file->path, expected ? expected : "one", found);
+  if (!expected || strcmp(expected, found) != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: checksum: expected %s, found %s: the file was changed or damaged", file->path,
+         expected ? expected : "one", found);
   return EAGLET_OK;
 }
 
 /* A vector of n elements (n < 0: any number), aligned for its type. */
-static enum eaglet_status find_vector(const struct tensor_entry **tensor, const struct safetensors *file, const char *name, enum dtype dtype, int64_t n, struct eaglet_error *err) {
+static enum eaglet_status find_vector(const struct tensor_entry **tensor, const struct safetensors *file,
+                                      const char *name, enum dtype dtype, int64_t n, struct eaglet_error *err) {
   const struct tensor_entry *t = safetensors_find(file, name);
   *tensor = t;
   if (!t) FAIL(err, EAGLET_E_INPUT, "%s: %s: not there", file->path, name);
   if (t->dtype != dtype || t->rank != 1 || (n >= 0 && t->shape[0] != n)) {
-    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected %s [%lld], found %s of rank %d", file->path, name, dtype_name(dtype), (long long)n, dtype_name(t->dtype), t->rank);
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected %s [%lld], found %s of rank %d", file->path, name, dtype_name(dtype),
+         (long long)n, dtype_name(t->dtype), t->rank);
   }
-  if ((uintptr_t)t->data % (uintptr_t)(dtype_bits(dtype) / 8) != 0) FAIL(err, EAGLET_E_INPUT, "%s: %s: not aligned in the file", file->path, name);
+  if ((uintptr_t)t->data % (uintptr_t)(dtype_bits(dtype) / 8) != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: not aligned in the file", file->path, name);
   return EAGLET_OK;
 }
 
-static enum eaglet_status check_content(const struct token_row *row, const char *path, int64_t n_target, struct eaglet_error *err) {
+static enum eaglet_status check_content(const struct token_row *row, const char *path, int64_t n_target,
+                                        struct eaglet_error *err) {
   for (int32_t i = 0; i < row->n; i++) {
-    if (row->tokens[i] < 0 || row->tokens[i] >= n_target) FAIL(err, EAGLET_E_INPUT, "%s: token %d: the vocabulary has %lld ids", path, row->tokens[i], (long long)n_target);
+    if (row->tokens[i] < 0 || row->tokens[i] >= n_target)
+      FAIL(err, EAGLET_E_INPUT, "%s: token %d: the vocabulary has %lld ids", path, row->tokens[i], (long long)n_target);
     if (row->mask[i] > 1) FAIL(err, EAGLET_E_INPUT, "%s: mask: expected 0 or 1, found %d", path, row->mask[i]);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status add_rows(struct token_store *store, size_t *capacity, const struct safetensors *file, struct eaglet_error *err) {
+static enum eaglet_status add_rows(struct token_store *store, size_t *capacity, const struct safetensors *file,
+                                   struct eaglet_error *err) {
   const struct tensor_entry *begin, *hash, *tokens, *source, *mask;
   TRY(find_vector(&begin, file, "row_begin", DTYPE_I64, -1, err));
   int64_t n_rows = begin->shape[0] - 1;
@@ -79,14 +96,21 @@ static enum eaglet_status add_rows(struct token_store *store, size_t *capacity, 
   TRY(find_vector(&mask, file, "mask", DTYPE_U8, tokens->shape[0], err));
   const int64_t *begins = (const int64_t *)(const void *)begin->data;
   int64_t n_target = json_integer_value(json_object_get(store->manifest, "n_target"));
-  if (begins[0] != 0 || begins[n_rows] != tokens->shape[0]) FAIL(err, EAGLET_E_INPUT, "%s: row_begin: expected 0 .. %lld, found other ends", file->path, (long long)tokens->shape[0]);
+  if (begins[0] != 0 || begins[n_rows] != tokens->shape[0])
+    FAIL(err, EAGLET_E_INPUT, "%s: row_begin: expected 0 .. %lld, found other ends", file->path,
+         (long long)tokens->shape[0]);
   MEMORY_GROW(store->rows, *capacity, store->n_rows + (size_t)n_rows);
   for (int64_t r = 0; r < n_rows; r++) {
-    if (begins[r + 1] <= begins[r] || begins[r + 1] > tokens->shape[0] || begins[r + 1] - begins[r] > INT32_MAX) FAIL(err, EAGLET_E_INPUT, "%s: row_begin[%lld]: rows must not be empty", file->path, (long long)r);
-    struct token_row row = {.tokens = (const int32_t *)(const void *)tokens->data + begins[r], .mask = mask->data + begins[r], .n = (int32_t)(begins[r + 1] - begins[r])};
+    if (begins[r + 1] <= begins[r] || begins[r + 1] > tokens->shape[0] || begins[r + 1] - begins[r] > INT32_MAX)
+      FAIL(err, EAGLET_E_INPUT, "%s: row_begin[%lld]: rows must not be empty", file->path, (long long)r);
+    struct token_row row = {.tokens = (const int32_t *)(const void *)tokens->data + begins[r],
+                            .mask = mask->data + begins[r],
+                            .n = (int32_t)(begins[r + 1] - begins[r])};
     memcpy(&row.source, source->data + 4 * r, 4);
     memcpy(&row.hash, hash->data + 8 * r, 8);
-    if (row.source < 0 || (size_t)row.source >= store->n_sources) FAIL(err, EAGLET_E_INPUT, "%s: row_source[%lld]: found %d of %zu sources", file->path, (long long)r, row.source, store->n_sources);
+    if (row.source < 0 || (size_t)row.source >= store->n_sources)
+      FAIL(err, EAGLET_E_INPUT, "%s: row_source[%lld]: found %d of %zu sources", file->path, (long long)r, row.source,
+           store->n_sources);
     TRY(check_content(&row, file->path, n_target, err));
     for (int32_t i = 0; i < row.n; i++) store->n_trained += row.mask[i];
     store->n_tokens += (uint64_t)row.n;
@@ -102,8 +126,10 @@ static enum eaglet_status open_shards(struct token_store *store, const char *spl
   json_t *entry;
   store->shards = memory_alloc((json_array_size(shards) + 1) * sizeof *store->shards);
   json_array_foreach(shards, i, entry) {
-    const char *name = json_string_value(json_object_get(entry, "file")), *its_split = json_string_value(json_object_get(entry, "split"));
-    if (!name || !its_split || strchr(name, '/')) FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: shards[%zu]: expected file and split", store->directory, i);
+    const char *name = json_string_value(json_object_get(entry, "file")),
+               *its_split = json_string_value(json_object_get(entry, "split"));
+    if (!name || !its_split || strchr(name, '/'))
+      FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: shards[%zu]: expected file and split", store->directory, i);
     if (strcmp(its_split, split) != 0) continue;
     char *path = file_join(store->directory, name);
     struct safetensors *file = &store->shards[store->n_shards];
@@ -117,7 +143,8 @@ static enum eaglet_status open_shards(struct token_store *store, const char *spl
   return EAGLET_OK;
 }
 
-enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation, struct eaglet_error *err) {
+enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation,
+                                    struct eaglet_error *err) {
   *store = (struct token_store){.directory = memory_copy_string(directory)};
   enum eaglet_status status = read_manifest(store, err);
   if (status == EAGLET_OK) status = read_sources(store, err);
@@ -126,11 +153,13 @@ enum eaglet_status token_store_open(struct token_store *store, const char *direc
   return status;
 }
 
-enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts, struct eaglet_error *err) {
+enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts,
+                                      struct eaglet_error *err) {
   struct safetensors file = {0};
   const struct tensor_entry *tensor;
   int64_t n_target = json_integer_value(json_object_get(store->manifest, "n_target"));
-  char *path = file_join(store->directory, "counts.safetensors"), *name = source < 0 ? memory_copy_string("total") : memory_format("source.%d", source);
+  char *path = file_join(store->directory, "counts.safetensors"),
+       *name = source < 0 ? memory_copy_string("total") : memory_format("source.%d", source);
   *counts = NULL;
   enum eaglet_status status = safetensors_open(&file, path, err);
   if (status == EAGLET_OK) {

@@ -1,5 +1,6 @@
-/* token_writer.c - writes a data directory; see token_shard.h. Owns the buffered rows and the counts. The hard part is that a failure at any
- * moment leaves a directory that was finished before unchanged: new shards stand beside the old ones until the commit. */
+/* token_writer.c - writes a data directory; see token_shard.h. Owns the buffered rows and the counts. The hard part is
+ * that a failure at any moment leaves a directory that was finished before unchanged: new shards stand beside the old
+ * ones until the commit. */
 #include "data/token_shard.h"
 
 #include "base/memory.h"
@@ -19,12 +20,12 @@ struct source_counts {
 
 /* Rows of one split that wait for their shard, and the manifest entries of the shards written. */
 struct split {
-  const char *name;  /* "train", "valid" */
+  const char *name; /* "train", "valid" */
   int32_t *tokens;
   size_t tokens_capacity;
   uint8_t *mask;
   size_t mask_capacity;
-  int64_t *begins;   /* [n_rows + 1] */
+  int64_t *begins; /* [n_rows + 1] */
   size_t begins_capacity;
   uint64_t *hashes;
   size_t hashes_capacity;
@@ -55,7 +56,8 @@ static bool is_shard(const char *name, const char *suffix) {
 enum shard_action { SHARD_REMOVE, SHARD_RENAME };
 
 /* Removes the shards with the suffix, or renames them to their name without it. */
-static enum eaglet_status for_shards(const char *directory, const char *suffix, enum shard_action action, struct eaglet_error *err) {
+static enum eaglet_status for_shards(const char *directory, const char *suffix, enum shard_action action,
+                                     struct eaglet_error *err) {
   struct file_list list = {0};
   TRY(file_list_directory(&list, directory, err));
   enum eaglet_status status = EAGLET_OK;
@@ -72,11 +74,13 @@ static enum eaglet_status for_shards(const char *directory, const char *suffix, 
 
 /* ---- open and rows ---- */
 
-enum eaglet_status token_writer_open(struct token_writer **writer, const struct token_writer_params *params, struct eaglet_error *err) {
+enum eaglet_status token_writer_open(struct token_writer **writer, const struct token_writer_params *params,
+                                     struct eaglet_error *err) {
   int64_t n_target;
   *writer = NULL;
   TRY(json_get_int(&n_target, params->manifest, "n_target", "manifest", err));
-  if (n_target < 1 || n_target > INT32_MAX) FAIL(err, EAGLET_E_INPUT, "manifest: n_target: expected a vocabulary size, found %lld", (long long)n_target);
+  if (n_target < 1 || n_target > INT32_MAX)
+    FAIL(err, EAGLET_E_INPUT, "manifest: n_target: expected a vocabulary size, found %lld", (long long)n_target);
   TRY(file_make_directory(params->directory, err));
   TRY(for_shards(params->directory, NEW_SUFFIX, SHARD_REMOVE, err));
   struct token_writer *w = memory_alloc(sizeof *w);
@@ -89,12 +93,15 @@ enum eaglet_status token_writer_open(struct token_writer **writer, const struct 
   return EAGLET_OK;
 }
 
-static enum eaglet_status find_source(struct token_writer *w, const char *name, int32_t *index, struct eaglet_error *err) {
+static enum eaglet_status find_source(struct token_writer *w, const char *name, int32_t *index,
+                                      struct eaglet_error *err) {
   for (*index = 0; *index < w->n_sources; ++*index) {
     if (strcmp(w->sources[*index].name, name) == 0) return EAGLET_OK;
   }
-  if (w->n_sources == SOURCES_MAX) FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, SOURCES_MAX);
-  w->sources[w->n_sources++] = (struct source_counts){.name = memory_copy_string(name), .counts = memory_alloc((size_t)w->n_target * sizeof(uint64_t))};
+  if (w->n_sources == SOURCES_MAX)
+    FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, SOURCES_MAX);
+  w->sources[w->n_sources++] = (struct source_counts){.name = memory_copy_string(name),
+                                                      .counts = memory_alloc((size_t)w->n_target * sizeof(uint64_t))};
   return EAGLET_OK;
 }
 
@@ -119,14 +126,16 @@ static void add_tensors(struct safetensors_writer *file, const struct split *s) 
 static enum eaglet_status flush(struct token_writer *w, struct split *s, struct eaglet_error *err) {
   if (s->n_rows == 0) return EAGLET_OK;
   char hash[HASH_TEXT_BYTES];
-  char *name = memory_format("%s-%05zu.safetensors", s->name, json_array_size(s->shards)), *path = memory_format("%s/%s" NEW_SUFFIX, w->directory, name);
+  char *name = memory_format("%s-%05zu.safetensors", s->name, json_array_size(s->shards)),
+       *path = memory_format("%s/%s" NEW_SUFFIX, w->directory, name);
   struct safetensors_writer *file = safetensors_writer_create();
   safetensors_writer_metadata(file, "format", "eaglet-tokens");
   add_tensors(file, s);
   enum eaglet_status status = safetensors_writer_commit(file, path, err);
   if (status == EAGLET_OK) status = hash_file(hash, path, err);
   if (status == EAGLET_OK) {
-    json_array_append_new(s->shards, json_pack("{ss ss sI sI sI ss}", "file", name, "split", s->name, "rows", (json_int_t)s->n_rows, "tokens", (json_int_t)s->n_tokens,
+    json_array_append_new(s->shards, json_pack("{ss ss sI sI sI ss}", "file", name, "split", s->name, "rows",
+                                               (json_int_t)s->n_rows, "tokens", (json_int_t)s->n_tokens,
                                                "trained_tokens", (json_int_t)s->n_trained, "xxh3", hash));
     s->n_rows = s->n_tokens = s->n_trained = 0;
   }
@@ -136,10 +145,12 @@ static enum eaglet_status flush(struct token_writer *w, struct split *s, struct 
   return status;
 }
 
-static enum eaglet_status check_row(const struct token_writer *w, const struct token_row *row, struct eaglet_error *err) {
+static enum eaglet_status check_row(const struct token_writer *w, const struct token_row *row,
+                                    struct eaglet_error *err) {
   if (row->n < 1) FAIL(err, EAGLET_E_INTERNAL, "token row: expected tokens, found none");
   for (int32_t i = 0; i < row->n; i++) {
-    if (row->tokens[i] < 0 || row->tokens[i] >= w->n_target) FAIL(err, EAGLET_E_INPUT, "token %d at %d: the vocabulary has %d ids", row->tokens[i], i, w->n_target);
+    if (row->tokens[i] < 0 || row->tokens[i] >= w->n_target)
+      FAIL(err, EAGLET_E_INPUT, "token %d at %d: the vocabulary has %d ids", row->tokens[i], i, w->n_target);
   }
   return EAGLET_OK;
 }
@@ -160,7 +171,8 @@ static void append_row(struct split *s, const struct token_row *row, int32_t sou
   s->begins[++s->n_rows] = (int64_t)s->n_tokens;
 }
 
-enum eaglet_status token_writer_add(struct token_writer *w, const struct token_row *row, const char *source, bool validation, struct eaglet_error *err) {
+enum eaglet_status token_writer_add(struct token_writer *w, const struct token_row *row, const char *source,
+                                    bool validation, struct eaglet_error *err) {
   struct split *s = &w->splits[validation];
   int32_t index;
   TRY(check_row(w, row, err));
@@ -203,8 +215,8 @@ static void complete_manifest(struct token_writer *w, const json_t *report) {
   json_t *sources = json_array(), *shards = json_array();
   for (int32_t i = 0; i < w->n_sources; i++) {
     const struct source_counts *s = &w->sources[i];
-    json_array_append_new(sources, json_pack("{ss sI sI sI}", "name", s->name, "rows", (json_int_t)s->n_rows, "tokens", (json_int_t)s->n_tokens, "trained_tokens",
-                                             (json_int_t)s->n_trained));
+    json_array_append_new(sources, json_pack("{ss sI sI sI}", "name", s->name, "rows", (json_int_t)s->n_rows, "tokens",
+                                             (json_int_t)s->n_tokens, "trained_tokens", (json_int_t)s->n_trained));
   }
   for (int i = 0; i < 2; i++) json_array_extend(shards, w->splits[i].shards);
   json_object_set_new(w->manifest, "format", json_string("eaglet-tokens"));
@@ -215,7 +227,8 @@ static void complete_manifest(struct token_writer *w, const json_t *report) {
 }
 
 /* From here the old directory is given up: without a manifest it is unfinished until the new one stands. */
-static enum eaglet_status replace_files(const struct token_writer *w, const char *manifest_path, struct eaglet_error *err) {
+static enum eaglet_status replace_files(const struct token_writer *w, const char *manifest_path,
+                                        struct eaglet_error *err) {
   TRY(file_remove(manifest_path, err));
   TRY(for_shards(w->directory, "", SHARD_REMOVE, err));
   TRY(for_shards(w->directory, NEW_SUFFIX, SHARD_RENAME, err));

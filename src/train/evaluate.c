@@ -1,5 +1,5 @@
-/* evaluate.c - see evaluate.h. Both arms run on one engine in one process, group of prompts by group of prompts in turn, so that a busy machine
- * slows both alike. */
+/* evaluate.c - see evaluate.h. Both arms run on one engine in one process, group of prompts by group of prompts in
+ * turn, so that a busy machine slows both alike. */
 #include "train/evaluate.h"
 
 #include "base/memory.h"
@@ -42,10 +42,10 @@ struct evaluation {
   struct engine *engine;
   struct tally sources[EAGLET_SOURCES_MAX], overall;
   struct speed speed[ARM_COUNT];
-  struct sequence **sequences;      /* [concurrency] */
-  struct answer *answers;           /* [concurrency] of the arm with the head */
+  struct sequence **sequences; /* [concurrency] */
+  struct answer *answers;      /* [concurrency] of the arm with the head */
   bool identical;
-  char difference[320];             /* the first one */
+  char difference[320]; /* the first one */
 };
 
 /* ---- counting ---- */
@@ -69,11 +69,15 @@ static json_t *tally_json(const struct tally *tally, int32_t draft_len) {
     json_array_append_new(positions, json_real(share));
   }
   double length = tally->n_rounds ? (double)(tally->n_output - tally->n_prompts) / (double)tally->n_rounds : 0;
-  return json_pack("{sf so sI sI sI sI sI}", "acceptance_length", length, "per_position", positions, "prompts", (json_int_t)tally->n_prompts, "output_tokens", (json_int_t)tally->n_output,
-                   "rounds", (json_int_t)tally->n_rounds, "drafted", (json_int_t)tally->n_drafted, "accepted", (json_int_t)tally->n_accepted);
+  return json_pack("{sf so sI sI sI sI sI}", "acceptance_length", length, "per_position", positions, "prompts",
+                   (json_int_t)tally->n_prompts, "output_tokens", (json_int_t)tally->n_output, "rounds",
+                   (json_int_t)tally->n_rounds, "drafted", (json_int_t)tally->n_drafted, "accepted",
+                   (json_int_t)tally->n_accepted);
 }
 
-static double rate(const struct speed *speed) { return speed->decode_s > 0 ? (double)speed->n_decoded / speed->decode_s : 0; }
+static double rate(const struct speed *speed) {
+  return speed->decode_s > 0 ? (double)speed->n_decoded / speed->decode_s : 0;
+}
 
 /* ---- running ---- */
 
@@ -94,8 +98,12 @@ static int32_t output_of(const struct sequence *sequence) {
 static enum eaglet_status create_sequences(struct evaluation *e, const struct group *g, struct eaglet_error *err) {
   for (int32_t i = 0; i < g->n; i++) {
     const struct prompt *prompt = &e->prompts.prompts[g->first + (size_t)i];
-    const struct eaglet_sequence_params params = {.prompt = prompt->ids, .n_prompt = prompt->n, .output_max = g->tokens_max, .draft_len = g->arm == ARM_PLAIN ? -1 : e->params.draft_len,
-                                                  .temperature = e->params.temperature, .seed = random_u64(e->params.seed, g->first + (size_t)i, 0)};
+    const struct eaglet_sequence_params params = {.prompt = prompt->ids,
+                                                  .n_prompt = prompt->n,
+                                                  .output_max = g->tokens_max,
+                                                  .draft_len = g->arm == ARM_PLAIN ? -1 : e->params.draft_len,
+                                                  .temperature = e->params.temperature,
+                                                  .seed = random_u64(e->params.seed, g->first + (size_t)i, 0)};
     TRY(sequence_create(&e->sequences[i], e->engine, &params, err));
   }
   return EAGLET_OK;
@@ -113,8 +121,10 @@ static enum eaglet_status step_all(struct evaluation *e, const struct group *g, 
     double seconds = time_now() - started;
     for (int32_t i = 0; i < g->n; i++) n_after += output_of(e->sequences[i]);
     if (g->speed) {
-      if (prefill) g->speed->prefill_s += seconds;
-      else g->speed->decode_s += seconds;
+      if (prefill)
+        g->speed->prefill_s += seconds;
+      else
+        g->speed->decode_s += seconds;
       if (!prefill) g->speed->n_decoded += (uint64_t)(n_after - n_before);
       g->speed->n_output += (uint64_t)(n_after - n_before);
     }
@@ -130,7 +140,9 @@ static void free_sequences(struct evaluation *e) {
   }
 }
 
-static enum eaglet_status run_group(struct evaluation *e, const struct group *g, void (*take)(struct evaluation *e, const struct group *g), struct eaglet_error *err) {
+static enum eaglet_status run_group(struct evaluation *e, const struct group *g,
+                                    void (*take)(struct evaluation *e, const struct group *g),
+                                    struct eaglet_error *err) {
   enum eaglet_status status = create_sequences(e, g, err);
   if (status == EAGLET_OK) status = step_all(e, g, err);
   if (status == EAGLET_OK && take) take(e, g);
@@ -158,8 +170,10 @@ static void compare_plain(struct evaluation *e, const struct group *g) {
     while (at < n && at < answer->n && ids[at] == answer->ids[at]) at++;
     if (at == n && at == answer->n) continue;
     if (e->identical) {
-      snprintf(e->difference, sizeof e->difference, "%s: output token %d: expected %d (without the head), found %d (with it)", e->prompts.prompts[g->first + (size_t)i].where, at,
-               at < n ? ids[at] : -1, at < answer->n ? answer->ids[at] : -1);
+      snprintf(e->difference, sizeof e->difference,
+               "%s: output token %d: expected %d (without the head), found %d (with it)",
+               e->prompts.prompts[g->first + (size_t)i].where, at, at < n ? ids[at] : -1,
+               at < answer->n ? answer->ids[at] : -1);
     }
     e->identical = false;
   }
@@ -168,7 +182,10 @@ static void compare_plain(struct evaluation *e, const struct group *g) {
 /* What is allocated or mapped on first use is no part of the measurement. */
 static enum eaglet_status warm_up(struct evaluation *e, struct eaglet_error *err) {
   for (int arm = 0; arm < ARM_COUNT; arm++) {
-    const struct group group = {.n = 1, .arm = (enum arm)arm, .tokens_max = e->params.tokens_max < WARM_UP_TOKENS ? e->params.tokens_max : WARM_UP_TOKENS};
+    const struct group group = {.n = 1,
+                                .arm = (enum arm)arm,
+                                .tokens_max =
+                                    e->params.tokens_max < WARM_UP_TOKENS ? e->params.tokens_max : WARM_UP_TOKENS};
     TRY(run_group(e, &group, NULL, err));
   }
   return EAGLET_OK;
@@ -178,7 +195,9 @@ static enum eaglet_status run_all(struct evaluation *e, struct eaglet_error *err
   TRY(warm_up(e, err));
   for (size_t first = 0; first < e->prompts.n;) {
     size_t left = e->prompts.n - first;
-    struct group group = {.first = first, .n = left < (size_t)e->params.concurrency ? (int32_t)left : e->params.concurrency, .tokens_max = e->params.tokens_max};
+    struct group group = {.first = first,
+                          .n = left < (size_t)e->params.concurrency ? (int32_t)left : e->params.concurrency,
+                          .tokens_max = e->params.tokens_max};
     group.speed = &e->speed[group.arm = ARM_DRAFT];
     TRY(run_group(e, &group, take_draft, err));
     if (!e->params.no_plain) {
@@ -187,21 +206,26 @@ static enum eaglet_status run_all(struct evaluation *e, struct eaglet_error *err
     }
     first += (size_t)group.n;
     char note[48];
-    snprintf(note, sizeof note, "acceptance %.2f", e->overall.n_rounds ? (double)(e->overall.n_output - e->overall.n_prompts) / (double)e->overall.n_rounds : 0.0);
-    if (!progress_report(&e->params.progress, "eval", "prompts", first, e->prompts.n, note) && first < e->prompts.n) FAIL(err, EAGLET_E_INTERRUPTED, "eval: stopped after %zu of %zu prompts", first, e->prompts.n);
+    snprintf(note, sizeof note, "acceptance %.2f",
+             e->overall.n_rounds ? (double)(e->overall.n_output - e->overall.n_prompts) / (double)e->overall.n_rounds
+                                 : 0.0);
+    if (!progress_report(&e->params.progress, "eval", "prompts", first, e->prompts.n, note) && first < e->prompts.n)
+      FAIL(err, EAGLET_E_INTERRUPTED, "eval: stopped after %zu of %zu prompts", first, e->prompts.n);
   }
   return EAGLET_OK;
 }
 
 /* ---- set-up and result ---- */
 
-static enum eaglet_status resolve(struct eaglet_eval_params *p, const struct eaglet_eval_params *params, struct eaglet_error *err) {
+static enum eaglet_status resolve(struct eaglet_eval_params *p, const struct eaglet_eval_params *params,
+                                  struct eaglet_error *err) {
   *p = *params;
   if (!p->draft) FAIL(err, EAGLET_E_USAGE, "eval: no draft head given");
   if (p->n_prompts == 0) FAIL(err, EAGLET_E_USAGE, "eval: no prompt file given");
   if (p->tokens_max <= 0) p->tokens_max = TOKENS_MAX_DEFAULT;
   if (p->draft_len <= 0) p->draft_len = DRAFT_LEN_DEFAULT;
-  if (p->draft_len > POSITIONS_MAX) FAIL(err, EAGLET_E_USAGE, "eval: draft length: expected at most %d, found %d", POSITIONS_MAX, p->draft_len);
+  if (p->draft_len > POSITIONS_MAX)
+    FAIL(err, EAGLET_E_USAGE, "eval: draft length: expected at most %d, found %d", POSITIONS_MAX, p->draft_len);
   if (p->concurrency <= 0) p->concurrency = 1;
   return EAGLET_OK;
 }
@@ -212,8 +236,13 @@ static enum eaglet_status read_prompts(struct evaluation *e, struct eaglet_error
   struct renderer renderer = {0};
   TRY(target_facts_read(&facts, p->model, err));
   int32_t context = facts.positions_max < CONTEXT_DEFAULT_MAX ? facts.positions_max : CONTEXT_DEFAULT_MAX;
-  if (p->tokens_max >= context) FAIL(err, EAGLET_E_USAGE, "eval: tokens per prompt: expected fewer than %d (the context), found %d", context, p->tokens_max);
-  const struct prompt_set_params set = {.paths = p->prompts, .n_paths = p->n_prompts, .prompts_max = p->prompts_max, .tokens_max = context - p->tokens_max};
+  if (p->tokens_max >= context)
+    FAIL(err, EAGLET_E_USAGE, "eval: tokens per prompt: expected fewer than %d (the context), found %d", context,
+         p->tokens_max);
+  const struct prompt_set_params set = {.paths = p->prompts,
+                                        .n_paths = p->n_prompts,
+                                        .prompts_max = p->prompts_max,
+                                        .tokens_max = context - p->tokens_max};
   TRY(renderer_open(&renderer, p->model, facts.n_vocab, err));
   enum eaglet_status status = prompt_set_read(&e->prompts, &set, &renderer, err);
   renderer_close(&renderer);
@@ -225,29 +254,41 @@ static enum eaglet_status open_all(struct evaluation *e, struct eaglet_error *er
   TRY(read_prompts(e, err));
   e->sequences = memory_alloc((size_t)p->concurrency * sizeof *e->sequences);
   e->answers = memory_alloc((size_t)p->concurrency * sizeof *e->answers);
-  for (int32_t i = 0; i < p->concurrency; i++) e->answers[i].ids = memory_alloc((size_t)(p->tokens_max + POSITIONS_MAX + 1) * sizeof(int32_t));
-  const struct eaglet_engine_params engine = {.model = p->model, .draft = p->draft, .precision = p->precision, .threads = p->threads, .sequences_max = p->concurrency,
-                                              .context_max = e->prompts.n_prompt_max + p->tokens_max, .draft_len_max = p->draft_len};
+  for (int32_t i = 0; i < p->concurrency; i++)
+    e->answers[i].ids = memory_alloc((size_t)(p->tokens_max + POSITIONS_MAX + 1) * sizeof(int32_t));
+  const struct eaglet_engine_params engine = {.model = p->model,
+                                              .draft = p->draft,
+                                              .precision = p->precision,
+                                              .threads = p->threads,
+                                              .sequences_max = p->concurrency,
+                                              .context_max = e->prompts.n_prompt_max + p->tokens_max,
+                                              .draft_len_max = p->draft_len};
   return engine_open(&e->engine, &engine, err);
 }
 
 static json_t *speed_json(const struct speed *s) {
-  return json_pack("{sI sI sf sf}", "output_tokens", (json_int_t)s->n_output, "decoded_tokens", (json_int_t)s->n_decoded, "prefill_s", s->prefill_s, "decode_s", s->decode_s);
+  return json_pack("{sI sI sf sf}", "output_tokens", (json_int_t)s->n_output, "decoded_tokens",
+                   (json_int_t)s->n_decoded, "prefill_s", s->prefill_s, "decode_s", s->decode_s);
 }
 
 static struct eaglet_text make_json(const struct evaluation *e) {
   const struct eaglet_eval_params *p = &e->params;
   json_t *sources = json_object();
   for (int32_t i = 0; i < e->prompts.n_sources; i++) {
-    if (e->sources[i].n_prompts > 0) json_object_set_new(sources, e->prompts.sources[i], tally_json(&e->sources[i], p->draft_len));
+    if (e->sources[i].n_prompts > 0)
+      json_object_set_new(sources, e->prompts.sources[i], tally_json(&e->sources[i], p->draft_len));
   }
-  json_t *json = json_pack("{so so si si sf sI si sO}", "sources", sources, "overall", tally_json(&e->overall, p->draft_len), "draft_len", p->draft_len, "max_tokens", p->tokens_max,
-                           "temperature", (double)p->temperature, "seed", (json_int_t)p->seed, "concurrency", p->concurrency, "skipped", e->prompts.intake.dropped);
+  json_t *json =
+      json_pack("{so so si si sf sI si sO}", "sources", sources, "overall", tally_json(&e->overall, p->draft_len),
+                "draft_len", p->draft_len, "max_tokens", p->tokens_max, "temperature", (double)p->temperature, "seed",
+                (json_int_t)p->seed, "concurrency", p->concurrency, "skipped", e->prompts.intake.dropped);
   double draft = rate(&e->speed[ARM_DRAFT]), plain = rate(&e->speed[ARM_PLAIN]);
   json_object_set_new(json, "draft_tok_s", json_real(draft));
   json_object_set_new(json, "draft_run", speed_json(&e->speed[ARM_DRAFT]));
   if (!p->no_plain) {
-    json_object_set_new(json, "identical", p->temperature > 0 ? json_null() : json_boolean(e->identical)); /* sampled outputs agree in law only */
+    json_object_set_new(json, "identical",
+                        p->temperature > 0 ? json_null()
+                                           : json_boolean(e->identical)); /* sampled outputs agree in law only */
     if (*e->difference) json_object_set_new(json, "difference", json_string(e->difference));
     json_object_set_new(json, "plain_tok_s", json_real(plain));
     json_object_set_new(json, "speedup", json_real(plain > 0 ? draft / plain : 0));
@@ -258,7 +299,8 @@ static struct eaglet_text make_json(const struct evaluation *e) {
   return text;
 }
 
-enum eaglet_status evaluate_run(const struct eaglet_eval_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+enum eaglet_status evaluate_run(const struct eaglet_eval_params *params, struct eaglet_text *json,
+                                struct eaglet_error *err) {
   struct evaluation *e = memory_alloc(sizeof *e);
   *json = (struct eaglet_text){0};
   e->identical = true;

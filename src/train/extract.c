@@ -1,5 +1,5 @@
-/* extract.c - see extract.h. Announces what it will write, then one shard after the other: capture, check, write. A shard that exists and is of
- * the same rows is skipped, so resuming needs no other memory than the files. */
+/* extract.c - see extract.h. Announces what it will write, then one shard after the other: capture, check, write. A
+ * shard that exists and is of the same rows is skipped, so resuming needs no other memory than the files. */
 #include "train/extract.h"
 
 #include "base/memory.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define POSITIONS_DEFAULT 4096
-#define SHARD_OVERHEAD 4096u            /* header and the file system's rounding */
+#define SHARD_OVERHEAD 4096u             /* header and the file system's rounding */
 #define DISK_MARGIN ((uint64_t)16 << 20) /* never fill a disk to the last byte */
 
 struct extraction {
@@ -26,7 +26,7 @@ struct extraction {
   struct model *model;
   struct capture *capture;
   struct feature_layout layout;
-  int32_t n_taps;               /* n_states, and one more when the last state is not among them */
+  int32_t n_taps; /* n_states, and one more when the last state is not among them */
   int32_t row_tokens_max;
   size_t n_shards, n_written, n_skipped;
   uint64_t n_bytes, n_bytes_missing;
@@ -34,7 +34,9 @@ struct extraction {
   float *captured, *row_states; /* a shard's capture; the same with the last state repeated, when that is needed */
 };
 
-static size_t shard_first(size_t shard) { return shard * FEATURE_ROWS; }
+static size_t shard_first(size_t shard) {
+  return shard * FEATURE_ROWS;
+}
 
 static size_t shard_rows(const struct extraction *e, size_t shard) {
   size_t left = e->tokens.n_rows - shard_first(shard);
@@ -48,7 +50,8 @@ static uint64_t shard_tokens(const struct extraction *e, size_t shard) {
 }
 
 static uint64_t token_bytes(const struct extraction *e) {
-  return (uint64_t)(e->layout.n_states + 1) * (uint64_t)e->layout.hidden * (uint64_t)dtype_bits(e->layout.dtype) / 8 + sizeof(int32_t);
+  return (uint64_t)(e->layout.n_states + 1) * (uint64_t)e->layout.hidden * (uint64_t)dtype_bits(e->layout.dtype) / 8 +
+         sizeof(int32_t);
 }
 
 static uint64_t shard_bytes(const struct extraction *e, size_t shard) {
@@ -71,15 +74,21 @@ static enum eaglet_status open_target(struct extraction *e, struct eaglet_error 
   const struct eaglet_extract_params *p = e->params;
   int64_t n_target;
   TRY(compute_open_cpu(&e->compute, p->threads, EAGLET_PRECISION_EXACT, err));
-  const struct model_params model = {.path = p->model, .compute = e->compute, .positions_max = e->row_tokens_max > POSITIONS_DEFAULT ? e->row_tokens_max : 0};
+  const struct model_params model = {.path = p->model,
+                                     .compute = e->compute,
+                                     .positions_max = e->row_tokens_max > POSITIONS_DEFAULT ? e->row_tokens_max : 0};
   TRY(model_open(&e->model, &model, err));
   const struct features *f = &e->model->arch.features;
   TRY(json_get_int(&n_target, e->tokens.manifest, "n_target", p->data, err));
-  if (n_target != f->n_vocab) FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", p->data, (long long)n_target, p->model, f->n_vocab);
+  if (n_target != f->n_vocab)
+    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", p->data,
+         (long long)n_target, p->model, f->n_vocab);
   if (e->row_tokens_max > f->positions_max) {
-    FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d", p->data, f->positions_max, e->row_tokens_max);
+    FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d", p->data,
+         f->positions_max, e->row_tokens_max);
   }
-  e->layout = (struct feature_layout){.n_layers = f->n_layers, .hidden = f->hidden, .dtype = p->float32 ? DTYPE_F32 : DTYPE_BF16};
+  e->layout = (struct feature_layout){
+      .n_layers = f->n_layers, .hidden = f->hidden, .dtype = p->float32 ? DTYPE_F32 : DTYPE_BF16};
   return head_states_parse(e->layout.states, &e->layout.n_states, p->states, f, err);
 }
 
@@ -89,14 +98,17 @@ static json_t *make_facts(const struct extraction *e) {
   char tokens[HASH_TEXT_BYTES], model[HASH_TEXT_BYTES];
   hash_text(tokens, e->tokens.hash);
   hash_text(model, target_hash(&e->model->checkpoint));
-  return json_pack("{ss ss ss sI sI}", "token_hash", tokens, "model_hash", model, "precision", "exact", "rows", (json_int_t)e->tokens.n_rows, "tokens", (json_int_t)e->tokens.n_tokens);
+  return json_pack("{ss ss ss sI sI}", "token_hash", tokens, "model_hash", model, "precision", "exact", "rows",
+                   (json_int_t)e->tokens.n_rows, "tokens", (json_int_t)e->tokens.n_tokens);
 }
 
 /* Compares what decides the bytes of the shards. */
-static enum eaglet_status check_manifest(const struct extraction *e, const json_t *found, const char *path, struct eaglet_error *err) {
+static enum eaglet_status check_manifest(const struct extraction *e, const json_t *found, const char *path,
+                                         struct eaglet_error *err) {
   char states[128] = "[";
   json_t *expected = make_facts(e);
-  for (int32_t i = 0; i < e->layout.n_states; i++) snprintf(states + strlen(states), sizeof states - strlen(states), "%s%d", i ? "," : "", e->layout.states[i]);
+  for (int32_t i = 0; i < e->layout.n_states; i++)
+    snprintf(states + strlen(states), sizeof states - strlen(states), "%s%d", i ? "," : "", e->layout.states[i]);
   strcat(states, "]");
   json_t *list = NULL;
   enum eaglet_status status = json_parse(&list, states, strlen(states), "states", err);
@@ -112,7 +124,10 @@ static enum eaglet_status check_manifest(const struct extraction *e, const json_
     if (status != EAGLET_OK || (other && json_equal(value, other))) continue;
     struct eaglet_text a = json_dump(value, 0), b = {0};
     if (other) b = json_dump(other, 0);
-    status = error_set(err, EAGLET_E_INPUT, "%s: %s: expected %.100s, found %.100s: features of other settings; use --replace or another --out", path, key, a.data, b.data ? b.data : "nothing");
+    status =
+        error_set(err, EAGLET_E_INPUT,
+                  "%s: %s: expected %.100s, found %.100s: features of other settings; use --replace or another --out",
+                  path, key, a.data, b.data ? b.data : "nothing");
     free(a.data);
     free(b.data);
   }
@@ -126,7 +141,8 @@ static bool is_shard_name(const char *name) {
   return length > 0 && name[length] == '\0';
 }
 
-/* Removes every shard (and the manifest first, so that a kill leaves no manifest over half a directory), or tells that there is one. */
+/* Removes every shard (and the manifest first, so that a kill leaves no manifest over half a directory), or tells that
+ * there is one. */
 static enum eaglet_status visit_shards(const char *directory, bool remove, bool *any, struct eaglet_error *err) {
   struct file_list list = {0};
   *any = false;
@@ -156,7 +172,9 @@ static enum eaglet_status check_directory(struct extraction *e, bool *matches, s
     *matches = status == EAGLET_OK;
     if (status != EAGLET_OK && e->params->replace) status = EAGLET_OK;
   } else if (status == EAGLET_OK && any && !e->params->replace) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: shards without manifest.json: of unknown settings; use --replace or another --out", e->params->out);
+    status = error_set(err, EAGLET_E_INPUT,
+                       "%s: shards without manifest.json: of unknown settings; use --replace or another --out",
+                       e->params->out);
   }
   json_decref(found);
   free(path);
@@ -204,20 +222,24 @@ static enum eaglet_status open_capture(struct extraction *e, struct eaglet_error
   }
   size_t floats = (size_t)n_tokens_max * (size_t)layout->hidden;
   e->captured = memory_try(floats * (size_t)e->n_taps * sizeof(float));
-  if (e->n_taps == layout->n_states) e->row_states = memory_try(floats * (size_t)(layout->n_states + 1) * sizeof(float));
+  if (e->n_taps == layout->n_states)
+    e->row_states = memory_try(floats * (size_t)(layout->n_states + 1) * sizeof(float));
   if (!e->captured || (e->n_taps == layout->n_states && !e->row_states)) {
-    FAIL(err, EAGLET_E_RESOURCE, "not enough memory for the states of %d rows (%" PRIu64 " tokens)", FEATURE_ROWS, n_tokens_max);
+    FAIL(err, EAGLET_E_RESOURCE, "not enough memory for the states of %d rows (%" PRIu64 " tokens)", FEATURE_ROWS,
+         n_tokens_max);
   }
   return capture_create(&e->capture, &params, err);
 }
 
-static enum eaglet_status check_finite(const struct extraction *e, size_t row, const float *states, struct eaglet_error *err) {
+static enum eaglet_status check_finite(const struct extraction *e, size_t row, const float *states,
+                                       struct eaglet_error *err) {
   size_t width = (size_t)e->n_taps * (size_t)e->layout.hidden, n = (size_t)e->tokens.rows[row].n;
   for (size_t i = 0; i < n * width; i++) {
     if (isfinite(states[i])) continue;
     size_t tap = i % width / (size_t)e->layout.hidden;
     int32_t state = tap < (size_t)e->layout.n_states ? e->layout.states[tap] : e->layout.n_layers;
-    FAIL(err, EAGLET_E_INPUT, "%s: row %zu, token %zu, state %d: expected finite numbers, found %f", e->params->data, row, i / width, state, (double)states[i]);
+    FAIL(err, EAGLET_E_INPUT, "%s: row %zu, token %zu, state %d: expected finite numbers, found %f", e->params->data,
+         row, i / width, state, (double)states[i]);
   }
   return EAGLET_OK;
 }
@@ -250,7 +272,8 @@ static enum eaglet_status extract_shard(struct extraction *e, size_t index, stru
   TRY(capture_run(e->capture, tokens, lengths, (int32_t)n_rows, states, err));
   for (size_t r = 0; r < n_rows; r++) TRY(check_finite(e, first + r, states[r], err));
   if (e->row_states) repeat_last(e, at);
-  const struct feature_shard shard = {.layout = &e->layout, .rows = e->tokens.rows + first, .n_rows = n_rows, .states = stored};
+  const struct feature_shard shard = {
+      .layout = &e->layout, .rows = e->tokens.rows + first, .n_rows = n_rows, .states = stored};
   return feature_shard_write(e->params->out, index, &shard, err);
 }
 
@@ -259,7 +282,8 @@ static enum eaglet_status tell(const struct extraction *e, size_t n_shards, stru
   uint64_t n_rows = n_shards * FEATURE_ROWS < e->tokens.n_rows ? n_shards * FEATURE_ROWS : e->tokens.n_rows;
   snprintf(note, sizeof note, "%" PRIu64 " tokens, %.1f MB", e->tokens.n_tokens, (double)e->n_bytes / 1e6);
   if (progress_report(&e->params->progress, "extract", "rows", n_rows, e->tokens.n_rows, note)) return EAGLET_OK;
-  FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped with %zu of %zu shards done; run the same command to go on", e->params->out, n_shards, e->n_shards);
+  FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped with %zu of %zu shards done; run the same command to go on",
+       e->params->out, n_shards, e->n_shards);
 }
 
 static enum eaglet_status extract_all(struct extraction *e, struct eaglet_error *err) {
@@ -287,7 +311,8 @@ static enum eaglet_status run_steps(struct extraction *e, struct eaglet_error *e
   if (e->params->dry_run) return EAGLET_OK;
   uint64_t n_free = file_disk_free(e->params->out);
   if (e->n_bytes_missing > 0 && n_free < e->n_bytes_missing + DISK_MARGIN) {
-    FAIL(err, EAGLET_E_RESOURCE, "%s: %" PRIu64 " tokens need %.1f MB of disk, %.1f MB are free", e->params->out, e->tokens.n_tokens, (double)e->n_bytes_missing / 1e6, (double)n_free / 1e6);
+    FAIL(err, EAGLET_E_RESOURCE, "%s: %" PRIu64 " tokens need %.1f MB of disk, %.1f MB are free", e->params->out,
+         e->tokens.n_tokens, (double)e->n_bytes_missing / 1e6, (double)n_free / 1e6);
   }
   TRY(make_directory(e, matches, err));
   return extract_all(e, err);
@@ -296,19 +321,24 @@ static enum eaglet_status run_steps(struct extraction *e, struct eaglet_error *e
 static struct eaglet_text make_report(const struct extraction *e) {
   json_t *states = json_array();
   for (int32_t i = 0; i < e->layout.n_states; i++) json_array_append_new(states, json_integer(e->layout.states[i]));
-  json_t *report = json_pack("{ss so si ss sI sI sI sI sI sI sI sI sI sb}", "out", e->params->out, "states", states, "n_layers", e->layout.n_layers, "dtype", dtype_name(e->layout.dtype), "rows",
-                             (json_int_t)e->tokens.n_rows, "tokens", (json_int_t)e->tokens.n_tokens, "bytes_per_token", (json_int_t)token_bytes(e), "bytes", (json_int_t)e->n_bytes,
-                             "bytes_missing", (json_int_t)e->n_bytes_missing, "disk_free", (json_int_t)file_disk_free(e->params->out), "shards", (json_int_t)e->n_shards, "shards_written",
-                             (json_int_t)e->n_written, "shards_skipped", (json_int_t)e->n_skipped, "dry_run", e->params->dry_run);
+  json_t *report =
+      json_pack("{ss so si ss sI sI sI sI sI sI sI sI sI sb}", "out", e->params->out, "states", states, "n_layers",
+                e->layout.n_layers, "dtype", dtype_name(e->layout.dtype), "rows", (json_int_t)e->tokens.n_rows,
+                "tokens", (json_int_t)e->tokens.n_tokens, "bytes_per_token", (json_int_t)token_bytes(e), "bytes",
+                (json_int_t)e->n_bytes, "bytes_missing", (json_int_t)e->n_bytes_missing, "disk_free",
+                (json_int_t)file_disk_free(e->params->out), "shards", (json_int_t)e->n_shards, "shards_written",
+                (json_int_t)e->n_written, "shards_skipped", (json_int_t)e->n_skipped, "dry_run", e->params->dry_run);
   struct eaglet_text text = json_dump(report, 0);
   json_decref(report);
   return text;
 }
 
-enum eaglet_status extract_run(const struct eaglet_extract_params *params, struct eaglet_text *report, struct eaglet_error *err) {
+enum eaglet_status extract_run(const struct eaglet_extract_params *params, struct eaglet_text *report,
+                               struct eaglet_error *err) {
   struct extraction e = {.params = params};
   *report = (struct eaglet_text){0};
-  if (!params->data || !params->out) FAIL(err, EAGLET_E_USAGE, "extract: expected a data directory and an output directory");
+  if (!params->data || !params->out)
+    FAIL(err, EAGLET_E_USAGE, "extract: expected a data directory and an output directory");
   enum eaglet_status status = run_steps(&e, err);
   if (status == EAGLET_OK) *report = make_report(&e);
   memory_try_free(e.captured);

@@ -3,5 +3,6 @@
 #define EAGLET_TRAIN_EXTRACT_H
 
 #include "base/error.h"
-enum eaglet_status extract_run(const struct eaglet_extract_params *params, struct eaglet_text *report, struct eaglet_error *err) MUST_USE;
+enum eaglet_status extract_run(const struct eaglet_extract_params *params, struct eaglet_text *report,
+                               struct eaglet_error *err) MUST_USE;
 #endif

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-void intake_init(struct intake *intake) { *intake = (struct intake){.dropped = json_object(), .notes = json_object()}; }
+void intake_init(struct intake *intake) {
+  *intake = (struct intake){.dropped = json_object(), .notes = json_object()};
+}
 
 void intake_release(struct intake *intake) {
   json_decref(intake->dropped);
@@ -16,7 +18,9 @@ void count_up(json_t *counts, const char *name, uint64_t n) {
   json_object_set_new(counts, name, json_integer(json_integer_value(json_object_get(counts, name)) + (json_int_t)n));
 }
 
-void intake_drop(struct intake *intake, const char *reason) { count_up(intake->dropped, reason, 1); }
+void intake_drop(struct intake *intake, const char *reason) {
+  count_up(intake->dropped, reason, 1);
+}
 
 const char *message_role(const json_t *messages, size_t i) {
   const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
@@ -48,7 +52,8 @@ static bool has_tool_calls(const json_t *messages) {
   size_t i;
   json_t *message;
   json_array_foreach(messages, i, message) {
-    if (strcmp(message_role(messages, i), "tool") == 0 || json_array_size(json_object_get(message, "tool_calls")) > 0) return true;
+    if (strcmp(message_role(messages, i), "tool") == 0 || json_array_size(json_object_get(message, "tool_calls")) > 0)
+      return true;
   }
   return false;
 }
@@ -67,7 +72,8 @@ bool intake_admit(struct intake *intake, struct conversation *conversation, bool
   intake->n_read++;
   const char *reason = reason_to_drop(messages, regenerate);
   if (!reason) {
-    if (remove_leading_replies(messages)) count_up(intake->notes, "assistant turns before the first user turn removed", 1);
+    if (remove_leading_replies(messages))
+      count_up(intake->notes, "assistant turns before the first user turn removed", 1);
     if (!regenerate && count_role(messages, "assistant") == 0) reason = "no assistant turn";
   }
   if (reason) {
@@ -76,7 +82,10 @@ bool intake_admit(struct intake *intake, struct conversation *conversation, bool
   }
   if (has_neighbours(messages, "user")) count_up(intake->notes, "several user turns in a row, kept", 1);
   if (has_neighbours(messages, "assistant")) {
-    count_up(intake->notes, regenerate ? "several assistant turns in a row, one reply generated" : "several assistant turns in a row, kept", 1);
+    count_up(intake->notes,
+             regenerate ? "several assistant turns in a row, one reply generated"
+                        : "several assistant turns in a row, kept",
+             1);
   }
   return true;
 }
@@ -84,8 +93,8 @@ bool intake_admit(struct intake *intake, struct conversation *conversation, bool
 void intake_refused(struct intake *intake, const struct conversation *conversation, const struct eaglet_error *err) {
   intake_drop(intake, "refused by the chat template");
   if (*intake->first_refused) return;
-  snprintf(intake->first_refused, sizeof intake->first_refused, "%s:%llu: %.900s", conversation->path ? conversation->path : "", (unsigned long long)conversation->line,
-           err->message);
+  snprintf(intake->first_refused, sizeof intake->first_refused, "%s:%llu: %.900s",
+           conversation->path ? conversation->path : "", (unsigned long long)conversation->line, err->message);
 }
 
 void intake_describe(const struct intake *intake, char *text, size_t size) {

@@ -6,14 +6,16 @@
 
 struct intake {
   uint64_t n_read;
-  json_t *dropped;  /* {reason: count} */
-  json_t *notes;    /* {what was changed or kept: count} */
-  char first_refused[EAGLET_ERROR_MAX]; /* why the first conversation that the template refused was refused, with file:line */
+  json_t *dropped;                      /* {reason: count} */
+  json_t *notes;                        /* {what was changed or kept: count} */
+  char first_refused[EAGLET_ERROR_MAX]; /* why the first conversation that the template refused was refused, with
+                                           file:line */
 };
 void intake_init(struct intake *intake);
 void intake_release(struct intake *intake);
 
-/* Counts the row; false: dropped (counted). May change the messages: assistant turns before the first user turn are taken away. */
+/* Counts the row; false: dropped (counted). May change the messages: assistant turns before the first user turn are
+ * taken away. */
 bool intake_admit(struct intake *intake, struct conversation *conversation, bool regenerate);
 void intake_drop(struct intake *intake, const char *reason);
 /* For a conversation that the template cannot render or mask: keeps the first error's words. */

@@ -1,5 +1,6 @@
-/* prepare.c - see prepare.h. One pass: conversation -> tokens and mask -> clipped, checked for duplicates -> shard. Owns the rules that decide
- * about a row of tokens; rules about conversations are intake.c's, exactness of the mask is text/template_mask.c's. */
+/* prepare.c - see prepare.h. One pass: conversation -> tokens and mask -> clipped, checked for duplicates -> shard.
+ * Owns the rules that decide about a row of tokens; rules about conversations are intake.c's, exactness of the mask is
+ * text/template_mask.c's. */
 #include "train/prepare.h"
 
 #include "base/memory.h"
@@ -41,7 +42,7 @@ struct preparation {
   struct source_count sources[SOURCES_MAX];
   int32_t n_sources;
   uint64_t n_kept, n_validation, n_tokens, n_trained, n_special;
-  uint64_t n_clipped;                            /* kept rows that were cut */
+  uint64_t n_clipped;                                                        /* kept rows that were cut */
   uint64_t n_replies, n_reply_tokens, n_unended, n_retokenised, n_unmatched; /* of the regeneration */
   double reported;
 };
@@ -83,9 +84,11 @@ static void row_append(struct row_tokens *row, int32_t id, uint8_t mask) {
   row->mask[row->n++] = mask;
 }
 
-/* Puts the ids that the target wrote in place of the ids that its text gives: the replies are the runs of the mask. The end-of-turn token that
- * the template adds stays, trained only where the target wrote it itself. False when runs and replies do not correspond. */
-static bool splice_replies(struct row_tokens *out, const struct chat_tokens *tokens, const struct reply_list *replies, const struct renderer *renderer, uint64_t *n_changed) {
+/* Puts the ids that the target wrote in place of the ids that its text gives: the replies are the runs of the mask. The
+ * end-of-turn token that the template adds stays, trained only where the target wrote it itself. False when runs and
+ * replies do not correspond. */
+static bool splice_replies(struct row_tokens *out, const struct chat_tokens *tokens, const struct reply_list *replies,
+                           const struct renderer *renderer, uint64_t *n_changed) {
   size_t reply = 0, n_room = tokens->n;
   for (size_t i = 0; i < replies->n; i++) n_room += (size_t)replies->replies[i].n;
   *out = (struct row_tokens){.ids = memory_alloc((n_room + 1) * sizeof *out->ids), .mask = memory_alloc(n_room + 1)};
@@ -98,7 +101,8 @@ static bool splice_replies(struct row_tokens *out, const struct chat_tokens *tok
     }
     size_t end = i;
     while (end < tokens->n && tokens->mask[end]) end++;
-    while (reply < replies->n && replies->replies[reply].n - replies->replies[reply].ended == 0) reply++; /* an empty reply has no run */
+    while (reply < replies->n && replies->replies[reply].n - replies->replies[reply].ended == 0)
+      reply++; /* an empty reply has no run */
     if (reply == replies->n) return false;
     const struct reply *r = &replies->replies[reply++];
     bool has_end = tokenizer_is_special(renderer->tokenizer, tokens->ids[end - 1]);
@@ -122,16 +126,18 @@ static bool clip(struct row_tokens *row, size_t n_max) {
   return true;
 }
 
-/* By content and seed, so that the same conversation falls on the same side in every order of the data. The first row is always trained: data
- * of a single row is no error. */
+/* By content and seed, so that the same conversation falls on the same side in every order of the data. The first row
+ * is always trained: data of a single row is no error. */
 static bool is_validation(const struct preparation *p, uint64_t hash) {
   return p->n_kept > 0 && random_uniform(p->params.seed, hash, 0) < p->params.validation;
 }
 
-static enum eaglet_status count_source(struct preparation *p, const char *name, size_t n, uint64_t n_trained, struct eaglet_error *err) {
+static enum eaglet_status count_source(struct preparation *p, const char *name, size_t n, uint64_t n_trained,
+                                       struct eaglet_error *err) {
   int32_t i = 0;
   while (i < p->n_sources && strcmp(p->sources[i].name, name) != 0) i++;
-  if (i == SOURCES_MAX) FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, SOURCES_MAX);
+  if (i == SOURCES_MAX)
+    FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, SOURCES_MAX);
   if (i == p->n_sources) snprintf(p->sources[p->n_sources++].name, CONVERSATION_SOURCE_MAX, "%s", name);
   p->sources[i].n_rows++;
   p->sources[i].n_tokens += n;
@@ -139,7 +145,8 @@ static enum eaglet_status count_source(struct preparation *p, const char *name, 
   return EAGLET_OK;
 }
 
-static enum eaglet_status keep_row(struct preparation *p, const struct row_tokens *tokens, const char *source, struct eaglet_error *err) {
+static enum eaglet_status keep_row(struct preparation *p, const struct row_tokens *tokens, const char *source,
+                                   struct eaglet_error *err) {
   struct token_row row = {.tokens = tokens->ids, .mask = tokens->mask, .n = (int32_t)tokens->n};
   uint64_t n_trained = 0;
   row.hash = token_row_hash(row.tokens, row.mask, row.n);
@@ -158,7 +165,8 @@ static enum eaglet_status keep_row(struct preparation *p, const struct row_token
   return EAGLET_OK;
 }
 
-static enum eaglet_status add_tokens(struct preparation *p, struct row_tokens *row, const char *source, struct eaglet_error *err) {
+static enum eaglet_status add_tokens(struct preparation *p, struct row_tokens *row, const char *source,
+                                     struct eaglet_error *err) {
   bool clipped = clip(row, (size_t)p->params.tokens_max);
   if (row->n > 0 && memchr(row->mask, 1, row->n)) {
     p->n_clipped += clipped;
@@ -179,7 +187,8 @@ static void count_replies(struct preparation *p, const struct reply_list *replie
 }
 
 /* replies: NULL without regeneration. */
-static enum eaglet_status add_conversation(struct preparation *p, const struct conversation *conversation, const struct reply_list *replies, struct eaglet_error *err) {
+static enum eaglet_status add_conversation(struct preparation *p, const struct conversation *conversation,
+                                           const struct reply_list *replies, struct eaglet_error *err) {
   struct chat_tokens tokens = {0};
   struct row_tokens spliced = {0};
   struct eaglet_error refused = {0};
@@ -237,7 +246,8 @@ static enum eaglet_status add_data(struct preparation *p, struct eaglet_error *e
 }
 
 static enum eaglet_status add_regenerated(struct preparation *p, struct eaglet_error *err) {
-  const struct regeneration_params params = {.prepare = &p->params, .renderer = &p->renderer, .facts = &p->facts, .intake = &p->intake};
+  const struct regeneration_params params = {
+      .prepare = &p->params, .renderer = &p->renderer, .facts = &p->facts, .intake = &p->intake};
   struct conversation conversation = {0};
   struct reply_list replies = {0};
   TRY(regeneration_run(&p->regeneration, &params, err));
@@ -268,30 +278,40 @@ static json_t *make_manifest(const struct preparation *p) {
   const int32_t *special = tokenizer_special_ids(p->renderer.tokenizer, &n_special);
   hash_text(tokenizer, tokenizer_hash(p->renderer.tokenizer));
   hash_text(model, p->facts.hash);
-  json_t *settings = json_pack("{si sf sb sb sI sb}", "tokens_max", s->tokens_max, "validation", s->validation, "last_turn_only", s->last_turn_only, "special_in_content",
-                               s->special_in_content, "seed", (json_int_t)s->seed, "regenerate", s->regenerate);
+  json_t *settings = json_pack("{si sf sb sb sI sb}", "tokens_max", s->tokens_max, "validation", s->validation,
+                               "last_turn_only", s->last_turn_only, "special_in_content", s->special_in_content, "seed",
+                               (json_int_t)s->seed, "regenerate", s->regenerate);
   if (s->regenerate) {
     json_object_set_new(settings, "temperature", json_real((double)s->temperature));
     json_object_set_new(settings, "reply_tokens_max", json_integer(s->reply_tokens_max));
   }
-  return json_pack("{si ss ss ss so so so}", "n_target", p->facts.n_vocab, "model_hash", model, "tokenizer_hash", tokenizer, "tokenizer_kind", tokenizer_kind(p->renderer.tokenizer), "stop_ids",
-                   integers(p->facts.stop_ids, (size_t)p->facts.n_stop_ids), "special_ids", integers(special, n_special), "settings", settings);
+  return json_pack("{si ss ss ss so so so}", "n_target", p->facts.n_vocab, "model_hash", model, "tokenizer_hash",
+                   tokenizer, "tokenizer_kind", tokenizer_kind(p->renderer.tokenizer), "stop_ids",
+                   integers(p->facts.stop_ids, (size_t)p->facts.n_stop_ids), "special_ids",
+                   integers(special, n_special), "settings", settings);
 }
 
 static json_t *make_report(const struct preparation *p) {
   json_t *sources = json_object();
   for (int32_t i = 0; i < p->n_sources; i++) {
     const struct source_count *s = &p->sources[i];
-    json_object_set_new(sources, s->name, json_pack("{sI sI sI}", "rows", (json_int_t)s->n_rows, "tokens", (json_int_t)s->n_tokens, "trained_tokens", (json_int_t)s->n_trained));
+    json_object_set_new(sources, s->name,
+                        json_pack("{sI sI sI}", "rows", (json_int_t)s->n_rows, "tokens", (json_int_t)s->n_tokens,
+                                  "trained_tokens", (json_int_t)s->n_trained));
   }
-  json_t *report = json_pack("{sI sI sI sI sI sI sf sI sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept", (json_int_t)p->n_kept, "rows_validation",
-                             (json_int_t)p->n_validation, "rows_clipped", (json_int_t)p->n_clipped, "tokens", (json_int_t)p->n_tokens, "trained_tokens", (json_int_t)p->n_trained,
-                             "trained_share", (double)p->n_trained / (double)p->n_tokens, "special_in_content", (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes",
-                             p->intake.notes, "sources", sources);
+  json_t *report =
+      json_pack("{sI sI sI sI sI sI sf sI sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept",
+                (json_int_t)p->n_kept, "rows_validation", (json_int_t)p->n_validation, "rows_clipped",
+                (json_int_t)p->n_clipped, "tokens", (json_int_t)p->n_tokens, "trained_tokens", (json_int_t)p->n_trained,
+                "trained_share", (double)p->n_trained / (double)p->n_tokens, "special_in_content",
+                (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes, "sources", sources);
   if (*p->intake.first_refused) json_object_set_new(report, "first_refused", json_string(p->intake.first_refused));
   if (p->params.regenerate) {
-    json_object_set_new(report, "regenerated", json_pack("{sI sI sI sI sI}", "replies", (json_int_t)p->n_replies, "tokens", (json_int_t)p->n_reply_tokens, "cut_by_length",
-                                                         (json_int_t)p->n_unended, "retokenised", (json_int_t)p->n_retokenised, "rows_unmatched", (json_int_t)p->n_unmatched));
+    json_object_set_new(report, "regenerated",
+                        json_pack("{sI sI sI sI sI}", "replies", (json_int_t)p->n_replies, "tokens",
+                                  (json_int_t)p->n_reply_tokens, "cut_by_length", (json_int_t)p->n_unended,
+                                  "retokenised", (json_int_t)p->n_retokenised, "rows_unmatched",
+                                  (json_int_t)p->n_unmatched));
   }
   return report;
 }
@@ -300,19 +320,23 @@ static enum eaglet_status check_kept(const struct preparation *p, struct eaglet_
   if (p->n_kept == 0) {
     char reasons[640];
     intake_describe(&p->intake, reasons, sizeof reasons);
-    FAIL(err, EAGLET_E_INPUT, "%s: none of %llu rows can be trained: %s%s%.300s", p->params.data[0], (unsigned long long)p->intake.n_read, reasons, *p->intake.first_refused ? ": " : "",
-         p->intake.first_refused);
+    FAIL(err, EAGLET_E_INPUT, "%s: none of %llu rows can be trained: %s%s%.300s", p->params.data[0],
+         (unsigned long long)p->intake.n_read, reasons, *p->intake.first_refused ? ": " : "", p->intake.first_refused);
   }
   ASSERT(p->n_trained > 0); /* a row without a trained token is not kept */
   double share = (double)p->n_trained / (double)p->n_tokens;
-  if (share > SHARE_SUSPICIOUS) log_warning("%.1f %% of all tokens are trained: unusual for conversations; look at `eaglet render --mask`", 100 * share);
-  if (*p->intake.first_refused) log_warning("some conversations were refused by the chat template, the first: %s", p->intake.first_refused);
+  if (share > SHARE_SUSPICIOUS)
+    log_warning("%.1f %% of all tokens are trained: unusual for conversations; look at `eaglet render --mask`",
+                100 * share);
+  if (*p->intake.first_refused)
+    log_warning("some conversations were refused by the chat template, the first: %s", p->intake.first_refused);
   return EAGLET_OK;
 }
 
 /* ---- the run ---- */
 
-static enum eaglet_status resolve(struct eaglet_prepare_params *s, const struct eaglet_prepare_params *params, struct eaglet_error *err) {
+static enum eaglet_status resolve(struct eaglet_prepare_params *s, const struct eaglet_prepare_params *params,
+                                  struct eaglet_error *err) {
   *s = *params;
   if (!s->out) FAIL(err, EAGLET_E_USAGE, "prepare: no output directory given");
   if (s->tokens_max <= 0) s->tokens_max = TOKENS_MAX_DEFAULT;
@@ -339,11 +363,13 @@ static enum eaglet_status run_steps(struct preparation *p, struct eaglet_text *t
   status = token_writer_commit(p->writer, report, err);
   if (status == EAGLET_OK) *text = json_dump(report, 0);
   json_decref(report);
-  if (status == EAGLET_OK) (void)progress_report(&p->params.progress, "prepare", "rows", p->intake.n_read, p->intake.n_read, NULL);
+  if (status == EAGLET_OK)
+    (void)progress_report(&p->params.progress, "prepare", "rows", p->intake.n_read, p->intake.n_read, NULL);
   return status;
 }
 
-enum eaglet_status prepare_run(const struct eaglet_prepare_params *params, struct eaglet_text *report, struct eaglet_error *err) {
+enum eaglet_status prepare_run(const struct eaglet_prepare_params *params, struct eaglet_text *report,
+                               struct eaglet_error *err) {
   struct preparation *p = memory_alloc(sizeof *p);
   *report = (struct eaglet_text){0};
   intake_init(&p->intake);

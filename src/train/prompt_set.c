@@ -14,16 +14,19 @@ static bool cut_answer(json_t *messages) {
   return n > 0 && strcmp(message_role(messages, n - 1), "system") != 0;
 }
 
-static enum eaglet_status find_source(struct prompt_set *set, const char *name, int32_t *index, struct eaglet_error *err) {
+static enum eaglet_status find_source(struct prompt_set *set, const char *name, int32_t *index,
+                                      struct eaglet_error *err) {
   for (*index = 0; *index < set->n_sources; ++*index) {
     if (strcmp(set->sources[*index], name) == 0) return EAGLET_OK;
   }
-  if (set->n_sources == EAGLET_SOURCES_MAX) FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, EAGLET_SOURCES_MAX);
+  if (set->n_sources == EAGLET_SOURCES_MAX)
+    FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, EAGLET_SOURCES_MAX);
   snprintf(set->sources[set->n_sources++], CONVERSATION_SOURCE_MAX, "%s", name);
   return EAGLET_OK;
 }
 
-static enum eaglet_status add_prompt(struct prompt_set *set, const struct conversation *conversation, const struct prompt_set_params *params, const struct renderer *renderer,
+static enum eaglet_status add_prompt(struct prompt_set *set, const struct conversation *conversation,
+                                     const struct prompt_set_params *params, const struct renderer *renderer,
                                      struct eaglet_error *err) {
   struct token_list ids = {0};
   struct eaglet_error refused = {0};
@@ -46,7 +49,8 @@ static enum eaglet_status add_prompt(struct prompt_set *set, const struct conver
     MEMORY_GROW(set->prompts, set->capacity, set->n + 1);
     struct prompt *prompt = &set->prompts[set->n++];
     *prompt = (struct prompt){.ids = ids.ids, .n = (int32_t)ids.n, .source = source};
-    snprintf(prompt->where, sizeof prompt->where, "%.120s:%llu", conversation->path, (unsigned long long)conversation->line);
+    snprintf(prompt->where, sizeof prompt->where, "%.120s:%llu", conversation->path,
+             (unsigned long long)conversation->line);
     if (prompt->n > set->n_prompt_max) set->n_prompt_max = prompt->n;
     set->counts[source]++;
     ids = (struct token_list){0};
@@ -55,7 +59,8 @@ static enum eaglet_status add_prompt(struct prompt_set *set, const struct conver
   return status;
 }
 
-enum eaglet_status prompt_set_read(struct prompt_set *set, const struct prompt_set_params *params, const struct renderer *renderer, struct eaglet_error *err) {
+enum eaglet_status prompt_set_read(struct prompt_set *set, const struct prompt_set_params *params,
+                                   const struct renderer *renderer, struct eaglet_error *err) {
   struct dataset_reader *reader = NULL;
   struct conversation conversation = {0};
   bool more = true;
@@ -71,7 +76,8 @@ enum eaglet_status prompt_set_read(struct prompt_set *set, const struct prompt_s
   if (status == EAGLET_OK && set->n == 0) {
     char reasons[512];
     intake_describe(&set->intake, reasons, sizeof reasons);
-    status = error_set(err, EAGLET_E_INPUT, "%s: no usable prompt: %s%s%.300s", params->paths[0], reasons, *set->intake.first_refused ? ": " : "", set->intake.first_refused);
+    status = error_set(err, EAGLET_E_INPUT, "%s: no usable prompt: %s%s%.300s", params->paths[0], reasons,
+                       *set->intake.first_refused ? ": " : "", set->intake.first_refused);
   }
   if (status != EAGLET_OK) prompt_set_clear(set);
   return status;

@@ -1,5 +1,6 @@
-/* regenerate.c - see regenerate.h. Owns the places (one conversation each) that share the engine. Decision 3 makes an answer independent of
- * what else runs, and every draw has its own seed, so concurrency and resuming cannot change a token. */
+/* regenerate.c - see regenerate.h. Owns the places (one conversation each) that share the engine. Decision 3 makes an
+ * answer independent of what else runs, and every draw has its own seed, so concurrency and resuming cannot change a
+ * token. */
 #include "train/regenerate.h"
 
 #include "base/memory.h"
@@ -20,7 +21,7 @@ struct place {
   bool taken;
   uint64_t row, input;
   struct conversation source;
-  size_t next;              /* first message of the source that was not looked at */
+  size_t next; /* first message of the source that was not looked at */
   uint64_t turn;
   json_t *messages, *replies;
   struct token_list prompt;
@@ -31,11 +32,11 @@ struct regeneration {
   struct regeneration_params params;
   struct regenerated_file file;
   struct dataset_reader *reader;
-  struct engine *engine;    /* NULL until the first conversation without an answer */
-  struct place *places;     /* [concurrency] */
+  struct engine *engine; /* NULL until the first conversation without an answer */
+  struct place *places;  /* [concurrency] */
   int32_t n_places, context_max;
-  uint64_t row;             /* of the next conversation of the data */
-  bool ended;               /* the data is read to its end */
+  uint64_t row;                       /* of the next conversation of the data */
+  bool ended;                         /* the data is read to its end */
   uint64_t n_done, n_total, n_tokens; /* replies; tokens of this run */
   double started, reported;
 };
@@ -46,8 +47,9 @@ static json_t *settings_of(const struct regeneration_params *p) {
   char hash[HASH_TEXT_BYTES];
   const struct eaglet_prepare_params *s = p->prepare;
   hash_text(hash, p->facts->hash);
-  return json_pack("{ss si ss sf si si sI sb}", "format", "eaglet-regenerated", "version", 1, "model", hash, "temperature", (double)s->temperature, "reply_tokens_max",
-                   s->reply_tokens_max, "tokens_max", s->tokens_max, "seed", (json_int_t)s->seed, "special_in_content", s->special_in_content);
+  return json_pack("{ss si ss sf si si sI sb}", "format", "eaglet-regenerated", "version", 1, "model", hash,
+                   "temperature", (double)s->temperature, "reply_tokens_max", s->reply_tokens_max, "tokens_max",
+                   s->tokens_max, "seed", (json_int_t)s->seed, "special_in_content", s->special_in_content);
 }
 
 static uint64_t input_hash(const struct conversation *conversation) {
@@ -64,7 +66,8 @@ static uint64_t input_hash(const struct conversation *conversation) {
 
 /* ---- turns ---- */
 
-/* Moves the messages before the next reply into `messages` and steps over the replies it replaces; false: no reply is due any more. */
+/* Moves the messages before the next reply into `messages` and steps over the replies it replaces; false: no reply is
+ * due any more. */
 static bool next_turn(const json_t *source, size_t *next, json_t *messages) {
   size_t n = json_array_size(source), first = *next;
   bool asked = false;
@@ -84,7 +87,8 @@ static uint64_t count_turns(const json_t *source) {
   return n;
 }
 
-/* Reads the data once before the work: a malformed line shows now and not after hours, and the progress knows its end. */
+/* Reads the data once before the work: a malformed line shows now and not after hours, and the progress knows its end.
+ */
 static enum eaglet_status count_total(struct regeneration *r, struct eaglet_error *err) {
   const struct eaglet_prepare_params *p = r->params.prepare;
   struct dataset_reader *reader = NULL;
@@ -99,7 +103,8 @@ static enum eaglet_status count_total(struct regeneration *r, struct eaglet_erro
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
     status = dataset_next(reader, &conversation, &more, err);
-    if (status == EAGLET_OK && more && intake_admit(&intake, &conversation, true)) r->n_total += count_turns(conversation.messages);
+    if (status == EAGLET_OK && more && intake_admit(&intake, &conversation, true))
+      r->n_total += count_turns(conversation.messages);
   }
   conversation_clear(&conversation);
   intake_release(&intake);
@@ -119,10 +124,12 @@ static void place_clear(struct place *place) {
 }
 
 /* Writes what was reached; without any reply it is a dropped row, with the reason. */
-static enum eaglet_status place_finish(struct regeneration *r, struct place *place, const char *reason, struct eaglet_error *err) {
+static enum eaglet_status place_finish(struct regeneration *r, struct place *place, const char *reason,
+                                       struct eaglet_error *err) {
   char hash[HASH_TEXT_BYTES];
   hash_text(hash, place->input);
-  json_t *line = json_pack("{sI ss ss sI}", "row", (json_int_t)place->row, "input", hash, "source", place->source.source, "line", (json_int_t)place->source.line);
+  json_t *line = json_pack("{sI ss ss sI}", "row", (json_int_t)place->row, "input", hash, "source",
+                           place->source.source, "line", (json_int_t)place->source.line);
   if (json_array_size(place->replies) > 0) {
     json_object_set(line, "messages", place->messages);
     if (place->source.tools) json_object_set(line, "tools", place->source.tools);
@@ -140,19 +147,27 @@ static enum eaglet_status place_finish(struct regeneration *r, struct place *pla
 static enum eaglet_status place_ask(struct regeneration *r, struct place *place, struct eaglet_error *err) {
   const struct eaglet_prepare_params *p = r->params.prepare;
   struct eaglet_error refused = {0};
-  if (!next_turn(place->source.messages, &place->next, place->messages)) return place_finish(r, place, "no user turn", err);
-  enum eaglet_status status = renderer_prompt(r->params.renderer, place->messages, place->source.tools, &place->prompt, &refused);
+  if (!next_turn(place->source.messages, &place->next, place->messages))
+    return place_finish(r, place, "no user turn", err);
+  enum eaglet_status status =
+      renderer_prompt(r->params.renderer, place->messages, place->source.tools, &place->prompt, &refused);
   if (status == EAGLET_E_INPUT && json_array_size(place->replies) == 0) {
-    if (!*r->params.intake->first_refused) snprintf(r->params.intake->first_refused, sizeof refused.message, "%.1000s", refused.message);
+    if (!*r->params.intake->first_refused)
+      snprintf(r->params.intake->first_refused, sizeof refused.message, "%.1000s", refused.message);
     return place_finish(r, place, "refused by the chat template", err);
   }
-  if (status == EAGLET_E_INPUT || (status == EAGLET_OK && place->prompt.n >= (size_t)r->context_max)) return place_finish(r, place, "prompt longer than a row", err);
+  if (status == EAGLET_E_INPUT || (status == EAGLET_OK && place->prompt.n >= (size_t)r->context_max))
+    return place_finish(r, place, "prompt longer than a row", err);
   if (status != EAGLET_OK) {
     if (err) *err = refused;
     return status;
   }
-  const struct eaglet_sequence_params params = {.prompt = place->prompt.ids, .n_prompt = (int32_t)place->prompt.n, .output_max = p->reply_tokens_max, .draft_len = -1,
-                                                .temperature = p->temperature, .seed = random_u64(p->seed, place->row, place->turn)};
+  const struct eaglet_sequence_params params = {.prompt = place->prompt.ids,
+                                                .n_prompt = (int32_t)place->prompt.n,
+                                                .output_max = p->reply_tokens_max,
+                                                .draft_len = -1,
+                                                .temperature = p->temperature,
+                                                .seed = random_u64(p->seed, place->row, place->turn)};
   return sequence_create(&place->sequence, r->engine, &params, err);
 }
 
@@ -165,8 +180,13 @@ static enum eaglet_status place_answer(struct regeneration *r, struct place *pla
   struct eaglet_text text = renderer_text(r->params.renderer, ids, n - ended);
   json_t *list = json_array();
   for (int32_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
-  json_array_append_new(place->messages, json_pack("{ss so}", "role", "assistant", "content", json_stringn(text.data, text.length)));
-  json_array_append_new(place->replies, json_pack("{ss so}", "stop", ended ? "token" : stop == EAGLET_STOP_LENGTH ? "length" : "context", "ids", list));
+  json_array_append_new(place->messages,
+                        json_pack("{ss so}", "role", "assistant", "content", json_stringn(text.data, text.length)));
+  json_array_append_new(place->replies, json_pack("{ss so}", "stop",
+                                                  ended                        ? "token"
+                                                  : stop == EAGLET_STOP_LENGTH ? "length"
+                                                                               : "context",
+                                                  "ids", list));
   free(text.data);
   sequence_free(place->sequence);
   place->sequence = NULL;
@@ -178,7 +198,8 @@ static enum eaglet_status place_answer(struct regeneration *r, struct place *pla
 
 static enum eaglet_status open_engine(struct regeneration *r, struct eaglet_error *err) {
   const struct eaglet_prepare_params *p = r->params.prepare;
-  const struct eaglet_engine_params params = {.model = p->model, .threads = p->threads, .sequences_max = r->n_places, .context_max = r->context_max};
+  const struct eaglet_engine_params params = {
+      .model = p->model, .threads = p->threads, .sequences_max = r->n_places, .context_max = r->context_max};
   return engine_open(&r->engine, &params, err);
 }
 
@@ -195,8 +216,9 @@ static enum eaglet_status place_fill(struct regeneration *r, struct place *place
     const struct regenerated_line *line = regenerated_file_find(&r->file, row);
     uint64_t input = input_hash(source);
     if (line && line->input != input) {
-      FAIL(err, EAGLET_E_INPUT, "%s: row %llu was made from another conversation than %s:%llu: remove the file or choose another --out", r->file.path, (unsigned long long)row, source->path,
-           (unsigned long long)source->line);
+      FAIL(err, EAGLET_E_INPUT,
+           "%s: row %llu was made from another conversation than %s:%llu: remove the file or choose another --out",
+           r->file.path, (unsigned long long)row, source->path, (unsigned long long)source->line);
     }
     if (line) {
       r->n_done += line->n_replies;
@@ -222,8 +244,10 @@ static enum eaglet_status tell(struct regeneration *r, struct eaglet_error *err)
   if (now - r->reported < REPORT_SECONDS) return EAGLET_OK;
   r->reported = now;
   snprintf(note, sizeof note, "%.0f tok/s", (double)r->n_tokens / (now - r->started));
-  if (progress_report(&r->params.prepare->progress, "regenerate", "replies", r->n_done, r->n_total, note)) return EAGLET_OK;
-  FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped with %llu replies done; run the same command to go on", r->file.path, (unsigned long long)r->n_done);
+  if (progress_report(&r->params.prepare->progress, "regenerate", "replies", r->n_done, r->n_total, note))
+    return EAGLET_OK;
+  FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped with %llu replies done; run the same command to go on", r->file.path,
+       (unsigned long long)r->n_done);
 }
 
 static enum eaglet_status generate_all(struct regeneration *r, struct eaglet_error *err) {
@@ -284,7 +308,8 @@ static void drop_working_state(struct regeneration *r) {
   r->reader = NULL;
 }
 
-enum eaglet_status regeneration_run(struct regeneration **out, const struct regeneration_params *params, struct eaglet_error *err) {
+enum eaglet_status regeneration_run(struct regeneration **out, const struct regeneration_params *params,
+                                    struct eaglet_error *err) {
   struct regeneration *r = memory_alloc(sizeof *r);
   const struct eaglet_prepare_params *p = params->prepare;
   *out = NULL;
@@ -293,14 +318,18 @@ enum eaglet_status regeneration_run(struct regeneration **out, const struct rege
   r->places = memory_alloc((size_t)r->n_places * sizeof *r->places);
   enum eaglet_status status = run(r, err);
   drop_working_state(r);
-  if (status == EAGLET_OK) *out = r;
-  else regeneration_close(r);
+  if (status == EAGLET_OK)
+    *out = r;
+  else
+    regeneration_close(r);
   return status;
 }
 
 /* ---- reading the answers ---- */
 
-size_t regeneration_count(const struct regeneration *r) { return r->file.n; }
+size_t regeneration_count(const struct regeneration *r) {
+  return r->file.n;
+}
 
 static enum eaglet_status read_replies(const json_t *list, struct reply_list *replies, struct eaglet_error *err) {
   size_t i, k;
@@ -311,28 +340,35 @@ static enum eaglet_status read_replies(const json_t *list, struct reply_list *re
     const char *stop = json_string_value(json_object_get(entry, "stop"));
     if (!json_is_array(ids) || !stop) FAIL(err, EAGLET_E_INPUT, "replies[%zu]: expected ids and stop", i);
     struct reply *reply = &replies->replies[replies->n++];
-    *reply = (struct reply){.ids = memory_alloc((json_array_size(ids) + 1) * sizeof *reply->ids), .n = (int32_t)json_array_size(ids), .ended = strcmp(stop, "token") == 0};
+    *reply = (struct reply){.ids = memory_alloc((json_array_size(ids) + 1) * sizeof *reply->ids),
+                            .n = (int32_t)json_array_size(ids),
+                            .ended = strcmp(stop, "token") == 0};
     json_array_foreach(ids, k, id) {
       json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-      if (value < 0 || value > INT32_MAX) FAIL(err, EAGLET_E_INPUT, "replies[%zu]: ids[%zu]: expected a token id", i, k);
+      if (value < 0 || value > INT32_MAX)
+        FAIL(err, EAGLET_E_INPUT, "replies[%zu]: ids[%zu]: expected a token id", i, k);
       reply->ids[k] = (int32_t)value;
     }
-    if (reply->ended && reply->n == 0) FAIL(err, EAGLET_E_INPUT, "replies[%zu]: ids: expected the end-of-turn token, found none", i);
+    if (reply->ended && reply->n == 0)
+      FAIL(err, EAGLET_E_INPUT, "replies[%zu]: ids: expected the end-of-turn token, found none", i);
   }
   return EAGLET_OK;
 }
 
-static enum eaglet_status read_row(const json_t *line, struct conversation *conversation, struct reply_list *replies, struct eaglet_error *err) {
+static enum eaglet_status read_row(const json_t *line, struct conversation *conversation, struct reply_list *replies,
+                                   struct eaglet_error *err) {
   if (!json_object_get(line, "replies")) { /* dropped: an empty conversation */
     conversation->messages = json_array();
     return EAGLET_OK;
   }
-  TRY(conversation_normalise(conversation, line, err)); /* as written: nothing is stripped, so that the text stays the ids' text */
+  TRY(conversation_normalise(conversation, line,
+                             err)); /* as written: nothing is stripped, so that the text stays the ids' text */
   conversation->line = (uint64_t)json_integer_value(json_object_get(line, "line"));
   return read_replies(json_object_get(line, "replies"), replies, err);
 }
 
-enum eaglet_status regeneration_row(const struct regeneration *r, size_t i, struct conversation *conversation, struct reply_list *replies, struct eaglet_error *err) {
+enum eaglet_status regeneration_row(const struct regeneration *r, size_t i, struct conversation *conversation,
+                                    struct reply_list *replies, struct eaglet_error *err) {
   json_t *line = NULL;
   *replies = (struct reply_list){0};
   conversation->strip = false;

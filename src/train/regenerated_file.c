@@ -11,7 +11,8 @@ static int by_row(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static enum eaglet_status check_settings(const struct regenerated_file *file, const json_t *found, const json_t *settings, struct eaglet_error *err) {
+static enum eaglet_status check_settings(const struct regenerated_file *file, const json_t *found,
+                                         const json_t *settings, struct eaglet_error *err) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)settings, key, value) {
@@ -19,7 +20,10 @@ static enum eaglet_status check_settings(const struct regenerated_file *file, co
     if (other && json_equal(value, other)) continue;
     struct eaglet_text a = json_dump(value, 0), b = {0};
     if (other) b = json_dump(other, 0);
-    error_set(err, EAGLET_E_INPUT, "%s: %s: expected %.200s, found %.200s: made with other settings; remove the file or choose another --out", file->path, key, a.data, b.data ? b.data : "nothing");
+    error_set(
+        err, EAGLET_E_INPUT,
+        "%s: %s: expected %.200s, found %.200s: made with other settings; remove the file or choose another --out",
+        file->path, key, a.data, b.data ? b.data : "nothing");
     free(a.data);
     free(b.data);
     return EAGLET_E_INPUT;
@@ -27,12 +31,17 @@ static enum eaglet_status check_settings(const struct regenerated_file *file, co
   return EAGLET_OK;
 }
 
-static enum eaglet_status index_line(struct regenerated_file *file, const json_t *json, size_t offset, size_t length, struct eaglet_error *err) {
+static enum eaglet_status index_line(struct regenerated_file *file, const json_t *json, size_t offset, size_t length,
+                                     struct eaglet_error *err) {
   const json_t *row = json_object_get(json, "row");
   const char *input = json_string_value(json_object_get(json, "input"));
-  if (!json_is_integer(row) || json_integer_value(row) < 0 || !input) FAIL(err, EAGLET_E_INPUT, "expected row and input, found neither");
+  if (!json_is_integer(row) || json_integer_value(row) < 0 || !input)
+    FAIL(err, EAGLET_E_INPUT, "expected row and input, found neither");
   MEMORY_GROW(file->lines, file->capacity, file->n + 1);
-  file->lines[file->n++] = (struct regenerated_line){.row = (uint64_t)json_integer_value(row), .input = strtoull(input, NULL, 16), .offset = offset, .length = length,
+  file->lines[file->n++] = (struct regenerated_line){.row = (uint64_t)json_integer_value(row),
+                                                     .input = strtoull(input, NULL, 16),
+                                                     .offset = offset,
+                                                     .length = length,
                                                      .n_replies = json_array_size(json_object_get(json, "replies"))};
   return EAGLET_OK;
 }
@@ -58,7 +67,8 @@ static enum eaglet_status read_lines(struct regenerated_file *file, const json_t
   }
   if (file->n) qsort(file->lines, file->n, sizeof *file->lines, by_row);
   for (size_t i = 1; i < file->n; i++) {
-    if (file->lines[i].row == file->lines[i - 1].row) FAIL(err, EAGLET_E_INPUT, "%s: row %llu: found twice", file->path, (unsigned long long)file->lines[i].row);
+    if (file->lines[i].row == file->lines[i - 1].row)
+      FAIL(err, EAGLET_E_INPUT, "%s: row %llu: found twice", file->path, (unsigned long long)file->lines[i].row);
   }
   return EAGLET_OK;
 }
@@ -74,7 +84,8 @@ static enum eaglet_status cut_torn_line(const struct regenerated_file *file, str
   return torn ? file_truncate(file->path, whole, err) : EAGLET_OK;
 }
 
-enum eaglet_status regenerated_file_open(struct regenerated_file *file, const char *directory, const json_t *settings, struct eaglet_error *err) {
+enum eaglet_status regenerated_file_open(struct regenerated_file *file, const char *directory, const json_t *settings,
+                                         struct eaglet_error *err) {
   enum eaglet_status status = EAGLET_OK;
   *file = (struct regenerated_file){.path = file_join(directory, "regenerated.jsonl")};
   if (file_exists(file->path)) status = cut_torn_line(file, err);
@@ -94,7 +105,8 @@ const struct regenerated_line *regenerated_file_find(const struct regenerated_fi
   return file->n ? bsearch(&key, file->lines, file->n, sizeof key, by_row) : NULL;
 }
 
-enum eaglet_status regenerated_file_append(struct regenerated_file *file, const json_t *line, struct eaglet_error *err) {
+enum eaglet_status regenerated_file_append(struct regenerated_file *file, const json_t *line,
+                                           struct eaglet_error *err) {
   struct eaglet_text text = json_dump(line, 0);
   enum eaglet_status status = file_append_line(file->path, text.data, text.length, err);
   free(text.data);
@@ -108,7 +120,8 @@ enum eaglet_status regenerated_file_read(struct regenerated_file *file, struct e
   return read_lines(file, NULL, err);
 }
 
-enum eaglet_status regenerated_file_line(const struct regenerated_file *file, size_t i, json_t **line, struct eaglet_error *err) {
+enum eaglet_status regenerated_file_line(const struct regenerated_file *file, size_t i, json_t **line,
+                                         struct eaglet_error *err) {
   return json_parse(line, (const char *)file->map.data + file->lines[i].offset, file->lines[i].length, file->path, err);
 }
 

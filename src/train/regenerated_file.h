@@ -1,5 +1,6 @@
-/* regenerated_file.h - OUT/regenerated.jsonl: one line of settings, then one line per conversation in the order they were finished. Owns
- * resuming: a torn last line is cut off, other settings and other conversations are refused. regenerate.c decides what the lines say. */
+/* regenerated_file.h - OUT/regenerated.jsonl: one line of settings, then one line per conversation in the order they
+ * were finished. Owns resuming: a torn last line is cut off, other settings and other conversations are refused.
+ * regenerate.c decides what the lines say. */
 #ifndef EAGLET_TRAIN_REGENERATED_FILE_H
 #define EAGLET_TRAIN_REGENERATED_FILE_H
 
@@ -7,9 +8,9 @@
 #include "base/json.h"
 
 struct regenerated_line {
-  uint64_t row, input;    /* number of the conversation in the data, hash of its messages */
-  size_t offset, length;  /* of the line */
-  uint64_t n_replies;     /* 0: dropped, with a reason in the line */
+  uint64_t row, input;   /* number of the conversation in the data, hash of its messages */
+  size_t offset, length; /* of the line */
+  uint64_t n_replies;    /* 0: dropped, with a reason in the line */
 };
 struct regenerated_file {
   char *path;
@@ -17,13 +18,19 @@ struct regenerated_file {
   size_t n, capacity;
   struct file_map map;
 };
-/* Makes the file when it is not there. settings: an object; a file with another one is refused, naming the first field that differs. */
-enum eaglet_status regenerated_file_open(struct regenerated_file *file, const char *directory, const json_t *settings, struct eaglet_error *err) MUST_USE;
-const struct regenerated_line *regenerated_file_find(const struct regenerated_file *file, uint64_t row); /* lines as last read; NULL when absent */
-/* line: an object with row (integer), input (hash as text) and replies (array). Not seen by find before the next read. */
-enum eaglet_status regenerated_file_append(struct regenerated_file *file, const json_t *line, struct eaglet_error *err) MUST_USE;
+/* Makes the file when it is not there. settings: an object; a file with another one is refused, naming the first field
+ * that differs. */
+enum eaglet_status regenerated_file_open(struct regenerated_file *file, const char *directory, const json_t *settings,
+                                         struct eaglet_error *err) MUST_USE;
+const struct regenerated_line *regenerated_file_find(const struct regenerated_file *file,
+                                                     uint64_t row); /* lines as last read; NULL when absent */
+/* line: an object with row (integer), input (hash as text) and replies (array). Not seen by find before the next read.
+ */
+enum eaglet_status regenerated_file_append(struct regenerated_file *file, const json_t *line,
+                                           struct eaglet_error *err) MUST_USE;
 enum eaglet_status regenerated_file_read(struct regenerated_file *file, struct eaglet_error *err) MUST_USE;
-enum eaglet_status regenerated_file_line(const struct regenerated_file *file, size_t i, json_t **line, struct eaglet_error *err) MUST_USE; /* caller owns it */
+enum eaglet_status regenerated_file_line(const struct regenerated_file *file, size_t i, json_t **line,
+                                         struct eaglet_error *err) MUST_USE; /* caller owns it */
 void regenerated_file_close(struct regenerated_file *file);
 
 #endif

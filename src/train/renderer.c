@@ -3,11 +3,13 @@
 
 #include "text/detokenizer.h"
 
-enum eaglet_status renderer_open(struct renderer *renderer, const char *model, int32_t n_vocab, struct eaglet_error *err) {
+enum eaglet_status renderer_open(struct renderer *renderer, const char *model, int32_t n_vocab,
+                                 struct eaglet_error *err) {
   *renderer = (struct renderer){0};
   enum eaglet_status status = tokenizer_open(&renderer->tokenizer, model, err);
   if (status == EAGLET_OK && tokenizer_n_ids(renderer->tokenizer) > n_vocab) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: tokenizer: expected at most %d ids (the model's vocabulary), found %d", model, n_vocab, tokenizer_n_ids(renderer->tokenizer));
+    status = error_set(err, EAGLET_E_INPUT, "%s: tokenizer: expected at most %d ids (the model's vocabulary), found %d",
+                       model, n_vocab, tokenizer_n_ids(renderer->tokenizer));
   }
   if (status == EAGLET_OK) status = chat_template_open(&renderer->chat, model, renderer->tokenizer, err);
   if (status != EAGLET_OK) renderer_close(renderer);
@@ -20,15 +22,21 @@ void renderer_close(struct renderer *renderer) {
   *renderer = (struct renderer){0};
 }
 
-enum eaglet_status renderer_row(const struct renderer *renderer, const struct conversation *conversation, struct chat_tokens *tokens, struct eaglet_error *err) {
-  const struct chat_tokenize_params params = {.chat = {.messages = conversation->messages, .tools = conversation->tools},
-                                              .special_in_content = renderer->special_in_content, .last_turn_only = renderer->last_turn_only};
+enum eaglet_status renderer_row(const struct renderer *renderer, const struct conversation *conversation,
+                                struct chat_tokens *tokens, struct eaglet_error *err) {
+  const struct chat_tokenize_params params = {
+      .chat = {.messages = conversation->messages, .tools = conversation->tools},
+      .special_in_content = renderer->special_in_content,
+      .last_turn_only = renderer->last_turn_only};
   return chat_template_tokenize(renderer->chat, &params, tokens, err);
 }
 
-enum eaglet_status renderer_prompt(const struct renderer *renderer, const json_t *messages, const json_t *tools, struct token_list *ids, struct eaglet_error *err) {
-  const struct chat_tokenize_params params = {.chat = {.messages = messages, .tools = tools, .add_generation_prompt = true},
-                                              .special_in_content = renderer->special_in_content, .last_turn_only = true};
+enum eaglet_status renderer_prompt(const struct renderer *renderer, const json_t *messages, const json_t *tools,
+                                   struct token_list *ids, struct eaglet_error *err) {
+  const struct chat_tokenize_params params = {
+      .chat = {.messages = messages, .tools = tools, .add_generation_prompt = true},
+      .special_in_content = renderer->special_in_content,
+      .last_turn_only = true};
   struct chat_tokens tokens = {0};
   TRY(chat_template_tokenize(renderer->chat, &params, &tokens, err));
   ids->n = 0;

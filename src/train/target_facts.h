@@ -1,5 +1,5 @@
-/* target_facts.h - what preparing and evaluating need to know of a target without opening its weights: vocabulary, positions, end tokens,
- * and a hash that tells two checkpoints apart. */
+/* target_facts.h - what preparing and evaluating need to know of a target without opening its weights: vocabulary,
+ * positions, end tokens, and a hash that tells two checkpoints apart. */
 #ifndef EAGLET_TRAIN_TARGET_FACTS_H
 #define EAGLET_TRAIN_TARGET_FACTS_H
 
@@ -12,9 +12,11 @@ struct target_facts {
   int32_t stop_ids[STOP_IDS_MAX], n_stop_ids; /* union of generation_config's and the configs' eos ids */
   uint64_t hash;
 };
-enum eaglet_status target_facts_read(struct target_facts *facts, const char *directory, struct eaglet_error *err) MUST_USE;
+enum eaglet_status target_facts_read(struct target_facts *facts, const char *directory,
+                                     struct eaglet_error *err) MUST_USE;
 
-/* Of every tensor's name, type, shape and first and last bytes: fine-tuned weights differ, and a terabyte need not be read. */
+/* Of every tensor's name, type, shape and first and last bytes: fine-tuned weights differ, and a terabyte need not be
+ * read. */
 uint64_t target_hash(const struct checkpoint *checkpoint);
 
 #endif

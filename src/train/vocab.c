@@ -1,4 +1,5 @@
-/* vocab.c - vocab_run of prepare.h: counts of a data directory -> draft vocabulary file. The choice itself is draft/vocab_map.c's. */
+/* vocab.c - vocab_run of prepare.h: counts of a data directory -> draft vocabulary file. The choice itself is
+ * draft/vocab_map.c's. */
 #include "train/prepare.h"
 
 #include "base/memory.h"
@@ -12,7 +13,8 @@
 #define COVERAGE_LOW 0.95
 
 /* End-of-turn and special ids that prepare recorded. Caller frees. */
-static enum eaglet_status read_must(const struct token_store *store, int32_t **must, size_t *n_must, struct eaglet_error *err) {
+static enum eaglet_status read_must(const struct token_store *store, int32_t **must, size_t *n_must,
+                                    struct eaglet_error *err) {
   static const char *const names[] = {"stop_ids", "special_ids"};
   *n_must = 0;
   *must = NULL;
@@ -20,7 +22,8 @@ static enum eaglet_status read_must(const struct token_store *store, int32_t **m
     const json_t *ids = json_object_get(store->manifest, names[k]);
     size_t i;
     json_t *id;
-    if (!json_is_array(ids)) FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: %s: expected an array", store->directory, names[k]);
+    if (!json_is_array(ids))
+      FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: %s: expected an array", store->directory, names[k]);
     *must = memory_resize(*must, (*n_must + json_array_size(ids) + 1) * sizeof **must);
     json_array_foreach(ids, i, id) {
       if (!json_is_integer(id)) {
@@ -45,7 +48,8 @@ static double coverage_of(const struct vocab_map *map, const uint64_t *counts, u
   return *n_trained ? (double)inside / (double)*n_trained : 1.0;
 }
 
-static enum eaglet_status report_sources(json_t *report, const struct token_store *store, const struct vocab_map *map, struct eaglet_error *err) {
+static enum eaglet_status report_sources(json_t *report, const struct token_store *store, const struct vocab_map *map,
+                                         struct eaglet_error *err) {
   json_t *sources = json_object(), *warnings = json_array();
   json_object_set_new(report, "sources", sources);
   json_object_set_new(report, "warnings", warnings);
@@ -54,9 +58,12 @@ static enum eaglet_status report_sources(json_t *report, const struct token_stor
     TRY(token_store_counts(store, (int32_t)i, &counts, err));
     double coverage = coverage_of(map, counts, &n_trained);
     free(counts);
-    json_object_set_new(sources, store->sources[i], json_pack("{sf sI}", "coverage", coverage, "trained_tokens", (json_int_t)n_trained));
+    json_object_set_new(sources, store->sources[i],
+                        json_pack("{sf sI}", "coverage", coverage, "trained_tokens", (json_int_t)n_trained));
     if (coverage >= COVERAGE_LOW) continue;
-    char *words = memory_format("source '%s': the draft vocabulary covers %.1f %% of its trained tokens; the head cannot draft the rest", store->sources[i], 100 * coverage);
+    char *words = memory_format(
+        "source '%s': the draft vocabulary covers %.1f %% of its trained tokens; the head cannot draft the rest",
+        store->sources[i], 100 * coverage);
     log_warning("%s", words);
     json_array_append_new(warnings, json_string(words));
     free(words);
@@ -64,7 +71,8 @@ static enum eaglet_status report_sources(json_t *report, const struct token_stor
   return EAGLET_OK;
 }
 
-static enum eaglet_status choose(struct vocab_map *map, struct vocab_choice *choice, const struct token_store *store, int32_t size, struct eaglet_error *err) {
+static enum eaglet_status choose(struct vocab_map *map, struct vocab_choice *choice, const struct token_store *store,
+                                 int32_t size, struct eaglet_error *err) {
   int32_t *must = NULL;
   uint64_t *counts = NULL;
   if (size >= choice->n_target || size <= 0) {
@@ -85,7 +93,8 @@ static enum eaglet_status choose(struct vocab_map *map, struct vocab_choice *cho
   return status;
 }
 
-static enum eaglet_status write_file(const struct vocab_map *map, const struct token_store *store, const char *path, struct eaglet_error *err) {
+static enum eaglet_status write_file(const struct vocab_map *map, const struct token_store *store, const char *path,
+                                     struct eaglet_error *err) {
   char size[16], data[HASH_TEXT_BYTES], own[HASH_TEXT_BYTES];
   void *storage = NULL;
   struct safetensors_writer *writer = safetensors_writer_create();
@@ -107,7 +116,8 @@ static enum eaglet_status write_file(const struct vocab_map *map, const struct t
   return status;
 }
 
-enum eaglet_status vocab_run(const struct eaglet_vocab_params *params, struct eaglet_text *text, struct eaglet_error *err) {
+enum eaglet_status vocab_run(const struct eaglet_vocab_params *params, struct eaglet_text *text,
+                             struct eaglet_error *err) {
   struct token_store store = {0};
   struct vocab_map map = {0};
   *text = (struct eaglet_text){0};

@@ -1,4 +1,5 @@
-/* support.h - shared by the tests of src/data and of the pipeline in src/train: a scratch directory, files in it, messages of errors. */
+/* support.h - shared by the tests of src/data and of the pipeline in src/train: a scratch directory, files in it,
+ * messages of errors. */
 #ifndef EAGLET_TESTS_DATA_SUPPORT_H
 #define EAGLET_TESTS_DATA_SUPPORT_H
 
@@ -33,14 +34,17 @@ static inline int scratch_remove(void **state) {
   return failed;
 }
 
-static inline char *scratch_write_bytes(const char *directory, const char *name, const void *bytes, size_t length) { /* heap path */
+static inline char *scratch_write_bytes(const char *directory, const char *name, const void *bytes,
+                                        size_t length) { /* heap path */
   char *path = file_join(directory, name);
   struct eaglet_error err = {0};
   if (file_write(path, bytes, length, &err) != EAGLET_OK) fail_msg("%s", err.message);
   return path;
 }
 
-static inline char *scratch_write(const char *directory, const char *name, const char *text) { return scratch_write_bytes(directory, name, text, strlen(text)); }
+static inline char *scratch_write(const char *directory, const char *name, const char *text) {
+  return scratch_write_bytes(directory, name, text, strlen(text));
+}
 
 static inline struct eaglet_text scratch_read(const char *directory, const char *name) {
   char *path = file_join(directory, name);
@@ -56,8 +60,10 @@ static inline void assert_ok(enum eaglet_status status, const struct eaglet_erro
 }
 
 /* The call failed so, and its words hold `words`. */
-static inline void assert_failed_with(enum eaglet_status status, enum eaglet_status expected, const struct eaglet_error *err, const char *words) {
-  if (status != expected || !strstr(err->message, words)) fail_msg("expected status %d with '%s', found %d: %s", (int)expected, words, (int)status, err->message);
+static inline void assert_failed_with(enum eaglet_status status, enum eaglet_status expected,
+                                      const struct eaglet_error *err, const char *words) {
+  if (status != expected || !strstr(err->message, words))
+    fail_msg("expected status %d with '%s', found %d: %s", (int)expected, words, (int)status, err->message);
 }
 
 /* nano-kimi among the test data, or NULL with a skip line. */

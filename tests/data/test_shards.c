@@ -1,5 +1,6 @@
-/* test_shards.c - token and feature files. Method: write rows, read them back to the bit; damage single bytes and fields and expect a refusal
- * that names the file; fail a write half-way and expect the finished directory unchanged. */
+/* test_shards.c - token and feature files. Method: write rows, read them back to the bit; damage single bytes and
+ * fields and expect a refusal that names the file; fail a write half-way and expect the finished directory unchanged.
+ */
 #include "data/feature_shard.h"
 
 #include "support.h"
@@ -10,9 +11,15 @@
 
 enum { N_TARGET = 50, HIDDEN = 6, N_STATES = 2, N_LAYERS = 9 };
 
-static json_t *manifest_of(int n_target) { return json_pack("{si s[i] s[ii]}", "n_target", n_target, "stop_ids", 4, "special_ids", 3, 4); }
+static json_t *manifest_of(int n_target) {
+  return json_pack("{si s[i] s[ii]}", "n_target", n_target, "stop_ids", 4, "special_ids", 3, 4);
+}
 
-struct content { int32_t tokens[40]; uint8_t mask[40]; struct token_row row; };
+struct content {
+  int32_t tokens[40];
+  uint8_t mask[40];
+  struct token_row row;
+};
 
 static void make_row(struct content *c, int32_t seed) {
   int32_t n = 5 + seed % 30;
@@ -129,7 +136,8 @@ static void test_writer_refuses(void **state) {
   assert_ok(token_writer_open(&writer, &params, &err), &err);
   make_row(&c, 1);
   c.tokens[2] = N_TARGET;
-  assert_failed_with(token_writer_add(writer, &c.row, "s", false, &err), EAGLET_E_INPUT, &err, "token 50 at 2: the vocabulary has 50 ids");
+  assert_failed_with(token_writer_add(writer, &c.row, "s", false, &err), EAGLET_E_INPUT, &err,
+                     "token 50 at 2: the vocabulary has 50 ids");
   token_writer_free(writer);
   json_decref(manifest);
   json_decref(bare);
@@ -145,7 +153,8 @@ static void test_damage(void **state) {
   const char *directory = *state;
   expect_refusal(directory, "manifest.json: not there");
   write_rows(directory, 20, 0);
-  struct eaglet_text shard = scratch_read(directory, "train-00000.safetensors"), manifest = scratch_read(directory, "manifest.json");
+  struct eaglet_text shard = scratch_read(directory, "train-00000.safetensors"),
+                     manifest = scratch_read(directory, "manifest.json");
   for (size_t at = 0; at < shard.length; at += 37) { /* any byte: header, offsets, ids, marks */
     shard.data[at] ^= 1;
     free(scratch_write_bytes(directory, "train-00000.safetensors", shard.data, shard.length));
@@ -176,14 +185,21 @@ static void test_damage(void **state) {
 
 /* ---- features ---- */
 
-struct features { struct token_store tokens; struct feature_layout layout; float *states[200]; };
+struct features {
+  struct token_store tokens;
+  struct feature_layout layout;
+  float *states[200];
+};
 
-static float value_of(size_t row, size_t i) { return (float)sin((double)(row * 1000 + i)) * 3.0f; }
+static float value_of(size_t row, size_t i) {
+  return (float)sin((double)(row * 1000 + i)) * 3.0f;
+}
 
 static void features_make(struct features *f, const char *tokens, enum dtype dtype) {
   struct eaglet_error err = {0};
   assert_ok(token_store_open(&f->tokens, tokens, false, &err), &err);
-  f->layout = (struct feature_layout){.n_states = N_STATES, .states = {2, 5}, .n_layers = N_LAYERS, .hidden = HIDDEN, .dtype = dtype};
+  f->layout = (struct feature_layout){
+      .n_states = N_STATES, .states = {2, 5}, .n_layers = N_LAYERS, .hidden = HIDDEN, .dtype = dtype};
   for (size_t r = 0; r < f->tokens.n_rows; r++) {
     size_t n = (size_t)f->tokens.rows[r].n * (N_STATES + 1) * HIDDEN;
     f->states[r] = memory_alloc(n * sizeof(float));
@@ -198,8 +214,12 @@ static void features_write(struct features *f, const char *directory) {
   json_t *facts = json_pack("{ss}", "token_hash", hash);
   assert_ok(feature_manifest_write(directory, &f->layout, facts, &err), &err);
   for (size_t s = 0; s * FEATURE_ROWS < f->tokens.n_rows; s++) {
-    size_t first = s * FEATURE_ROWS, n = f->tokens.n_rows - first < FEATURE_ROWS ? f->tokens.n_rows - first : FEATURE_ROWS;
-    const struct feature_shard shard = {.layout = &f->layout, .rows = f->tokens.rows + first, .n_rows = n, .states = (const float *const *)f->states + first};
+    size_t first = s * FEATURE_ROWS,
+           n = f->tokens.n_rows - first < FEATURE_ROWS ? f->tokens.n_rows - first : FEATURE_ROWS;
+    const struct feature_shard shard = {.layout = &f->layout,
+                                        .rows = f->tokens.rows + first,
+                                        .n_rows = n,
+                                        .states = (const float *const *)f->states + first};
     assert_false(feature_shard_done(directory, s, shard.rows, n));
     assert_ok(feature_shard_write(directory, s, &shard, &err), &err);
     assert_true(feature_shard_done(directory, s, shard.rows, n));
@@ -248,7 +268,8 @@ static void test_features_refused(void **state) {
   struct features f;
   struct feature_store *store;
   struct eaglet_error err = {0};
-  char *directory = memory_format("%s/features", (char *)*state), *other = memory_format("%s/other", (char *)*state), *shard = memory_format("%s/features/rows-00001.safetensors", (char *)*state);
+  char *directory = memory_format("%s/features", (char *)*state), *other = memory_format("%s/other", (char *)*state),
+       *shard = memory_format("%s/features/rows-00001.safetensors", (char *)*state);
   assert_ok(file_make_directory(directory, &err), &err);
   write_rows(*state, 100, 0);
   write_rows(other, 100, 3);
@@ -259,10 +280,13 @@ static void test_features_refused(void **state) {
   assert_failed_with(feature_store_open(&store, directory, &others, &err), EAGLET_E_INPUT, &err, "token_hash");
   token_store_close(&others);
   struct eaglet_text first = scratch_read(directory, "rows-00000.safetensors");
-  free(scratch_write_bytes(directory, "rows-00001.safetensors", first.data, first.length)); /* a shard in another's place */
-  assert_failed_with(feature_store_open(&store, directory, &f.tokens, &err), EAGLET_E_INPUT, &err, "rows-00001.safetensors");
+  free(scratch_write_bytes(directory, "rows-00001.safetensors", first.data,
+                           first.length)); /* a shard in another's place */
+  assert_failed_with(feature_store_open(&store, directory, &f.tokens, &err), EAGLET_E_INPUT, &err,
+                     "rows-00001.safetensors");
   assert_int_equal(unlink(shard), 0);
-  assert_failed_with(feature_store_open(&store, directory, &f.tokens, &err), EAGLET_E_INPUT, &err, "rows-00001.safetensors: not there: the extraction did not finish");
+  assert_failed_with(feature_store_open(&store, directory, &f.tokens, &err), EAGLET_E_INPUT, &err,
+                     "rows-00001.safetensors: not there: the extraction did not finish");
   free(first.data);
   free(directory);
   free(other);
@@ -276,7 +300,8 @@ static void test_full_disk(void **state) {
   struct eaglet_error err = {0};
   write_rows(*state, 64, 0);
   features_make(&f, *state, DTYPE_F32);
-  const struct feature_shard shard = {.layout = &f.layout, .rows = f.tokens.rows, .n_rows = f.tokens.n_rows, .states = (const float *const *)f.states};
+  const struct feature_shard shard = {
+      .layout = &f.layout, .rows = f.tokens.rows, .n_rows = f.tokens.n_rows, .states = (const float *const *)f.states};
   struct rlimit before, small = {.rlim_cur = 20000};
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
   small.rlim_max = before.rlim_max;

@@ -1,4 +1,5 @@
-/* pipeline.h - shared by the tests of prepare, extract and evaluate: one run of prepare on inline JSONL, reports as JSON, stop requests. */
+/* pipeline.h - shared by the tests of prepare, extract and evaluate: one run of prepare on inline JSONL, reports as
+ * JSON, stop requests. */
 #ifndef EAGLET_TESTS_TRAIN_PIPELINE_H
 #define EAGLET_TESTS_TRAIN_PIPELINE_H
 
@@ -35,7 +36,8 @@ static inline int pipeline_remove(void **state) {
 #define PIPELINE_TEST(test) cmocka_unit_test_setup_teardown(test, pipeline_create, pipeline_remove)
 
 static inline struct eaglet_prepare_params prepare_params(const struct pipeline *p) {
-  return (struct eaglet_prepare_params){.model = p->model, .out = p->out, .data = (const char *const *)&p->data, .n_data = 1, .validation = -1};
+  return (struct eaglet_prepare_params){
+      .model = p->model, .out = p->out, .data = (const char *const *)&p->data, .n_data = 1, .validation = -1};
 }
 
 /* Returns the report; the caller owns it. */
@@ -54,7 +56,8 @@ static inline json_t *prepare_ok(const struct eaglet_prepare_params *params) {
   return report_parse(&text);
 }
 
-static inline void prepare_fails(const struct eaglet_prepare_params *params, enum eaglet_status expected, const char *words) {
+static inline void prepare_fails(const struct eaglet_prepare_params *params, enum eaglet_status expected,
+                                 const char *words) {
   struct eaglet_text text = {0};
   struct eaglet_error err = {0};
   assert_failed_with(prepare_run(params, &text, &err), expected, &err, words);
@@ -67,7 +70,9 @@ static inline json_int_t report_int(const json_t *report, const char *key) {
   return json_integer_value(value);
 }
 
-static inline json_int_t dropped(const json_t *report, const char *reason) { return json_integer_value(json_object_get(json_object_get(report, "dropped"), reason)); }
+static inline json_int_t dropped(const json_t *report, const char *reason) {
+  return json_integer_value(json_object_get(json_object_get(report, "dropped"), reason));
+}
 
 static inline void store_open(struct token_store *store, const char *directory) {
   struct eaglet_error err = {0};
@@ -75,8 +80,11 @@ static inline void store_open(struct token_store *store, const char *directory) 
 }
 
 /* Says stop at the call of this number. */
-struct stopper { int calls, stop_at; };
-static inline bool stopper_report(void *context, const char *stage, const char *unit, uint64_t done, uint64_t total, const char *note) {
+struct stopper {
+  int calls, stop_at;
+};
+static inline bool stopper_report(void *context, const char *stage, const char *unit, uint64_t done, uint64_t total,
+                                  const char *note) {
   struct stopper *s = context;
   (void)stage, (void)unit, (void)done, (void)total, (void)note;
   return ++s->calls != s->stop_at;

@@ -1,6 +1,6 @@
-/* test_evaluate.c - acceptance on real prompts. Oracle: nano_kimi_drafting.json, which holds how many drafts of the baseline head the EAGLE
- * authors' own modules accept in every round over the same prompts. Then what the counts must satisfy among themselves, prompts that cannot
- * be used, and the words of refusals. */
+/* test_evaluate.c - acceptance on real prompts. Oracle: nano_kimi_drafting.json, which holds how many drafts of the
+ * baseline head the EAGLE authors' own modules accept in every round over the same prompts. Then what the counts must
+ * satisfy among themselves, prompts that cannot be used, and the words of refusals. */
 #include "pipeline.h"
 
 #include "base/buffer.h"
@@ -8,10 +8,12 @@
 
 #include <math.h>
 
-#define HEAD_CONFIG                                                                                                                          \
-  "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"hidden_size\": 320, \"intermediate_size\": 768, "           \
-  "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 40, \"num_hidden_layers\": 1, \"rms_norm_eps\": 1e-6, "              \
-  "\"rope_theta\": 10000, \"vocab_size\": 4096, \"draft_vocab_size\": 2048, \"max_position_embeddings\": 2048, "                              \
+#define HEAD_CONFIG                                                                                                    \
+  "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"hidden_size\": 320, "                \
+  "\"intermediate_size\": 768, "                                                                                       \
+  "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 40, \"num_hidden_layers\": 1, "               \
+  "\"rms_norm_eps\": 1e-6, "                                                                                           \
+  "\"rope_theta\": 10000, \"vocab_size\": 4096, \"draft_vocab_size\": 2048, \"max_position_embeddings\": 2048, "       \
   "\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4]}}"
 
 static char *oracle_path(const char *name) {
@@ -25,7 +27,8 @@ static char *oracle_path(const char *name) {
 
 /* The baseline head as a directory, or NULL. */
 static char *make_head(const struct pipeline *p) {
-  char *weights = oracle_path("baseline_draft.safetensors"), *head = file_join(p->directory, "head"), *link = file_join(p->directory, "head/model.safetensors");
+  char *weights = oracle_path("baseline_draft.safetensors"), *head = file_join(p->directory, "head"),
+       *link = file_join(p->directory, "head/model.safetensors");
   if (weights && p->model) {
     assert_int_equal(file_make_directory(head, NULL), EAGLET_OK);
     free(scratch_write(head, "config.json", HEAD_CONFIG));
@@ -40,7 +43,8 @@ static char *make_head(const struct pipeline *p) {
 }
 
 static struct eaglet_eval_params eval_params(const struct pipeline *p, const char *head, const char *const *prompts) {
-  return (struct eaglet_eval_params){.model = p->model, .draft = head, .prompts = prompts, .n_prompts = 1, .precision = EAGLET_PRECISION_EXACT};
+  return (struct eaglet_eval_params){
+      .model = p->model, .draft = head, .prompts = prompts, .n_prompts = 1, .precision = EAGLET_PRECISION_EXACT};
 }
 
 static json_t *eval_ok(const struct eaglet_eval_params *params) {
@@ -50,7 +54,9 @@ static json_t *eval_ok(const struct eaglet_eval_params *params) {
   return report_parse(&text);
 }
 
-static double real(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
+static double real(const json_t *object, const char *key) {
+  return json_number_value(json_object_get(object, key));
+}
 
 #define ORACLE_PROMPTS 12 /* of 40, every third: enough rounds to compare, and few enough to run often */
 
@@ -71,7 +77,8 @@ static void make_oracle_prompts(const struct pipeline *p, const char *path) {
   buffer_clear(&rows);
 }
 
-/* Tokens per round of the oracle. Its rounds are not cut at the answers' ends, ours are: the last of each answer may give less. */
+/* Tokens per round of the oracle. Its rounds are not cut at the answers' ends, ours are: the last of each answer may
+ * give less. */
 static double oracle_acceptance(void) {
   char *path = oracle_path("nano_kimi_drafting.json");
   json_t *oracle = NULL, *row, *accepted;
@@ -96,7 +103,8 @@ static void check_tally(const json_t *tally, int32_t draft_len) {
   double rounds = real(tally, "rounds"), sum = 0, before = 1;
   const json_t *positions = json_object_get(tally, "per_position");
   assert_int_equal(json_array_size(positions), draft_len);
-  assert_true(fabs(real(tally, "acceptance_length") - (real(tally, "output_tokens") - real(tally, "prompts")) / rounds) < 1e-12);
+  assert_true(fabs(real(tally, "acceptance_length") -
+                   (real(tally, "output_tokens") - real(tally, "prompts")) / rounds) < 1e-12);
   for (int32_t i = 0; i < draft_len; i++) {
     double share = json_number_value(json_array_get(positions, (size_t)i));
     assert_true(share >= 0 && share <= before); /* a draft stands only on those before it */
@@ -117,13 +125,16 @@ static void test_oracle(void **state) {
   params.concurrency = 4;
   json_t *json = eval_ok(&params), *overall = json_object_get(json, "overall"), *row;
   double expected = oracle_acceptance(), found = real(overall, "acceptance_length");
-  if (fabs(found - expected) > 0.03 * expected) fail_msg("acceptance length %.4f, the oracle's is %.4f", found, expected);
+  if (fabs(found - expected) > 0.03 * expected)
+    fail_msg("acceptance length %.4f, the oracle's is %.4f", found, expected);
   assert_int_equal(report_int(overall, "prompts"), ORACLE_PROMPTS);
   assert_true(json_is_true(json_object_get(json, "identical")));
   assert_true(real(json, "plain_tok_s") > 0 && real(json, "draft_tok_s") > 0);
   assert_true(fabs(real(json, "speedup") - real(json, "draft_tok_s") / real(json, "plain_tok_s")) < 1e-9);
-  assert_int_equal(report_int(json_object_get(json, "draft_run"), "output_tokens"), report_int(json_object_get(json, "plain_run"), "output_tokens"));
-  assert_int_equal(report_int(json_object_get(json, "draft_run"), "output_tokens"), report_int(overall, "output_tokens"));
+  assert_int_equal(report_int(json_object_get(json, "draft_run"), "output_tokens"),
+                   report_int(json_object_get(json, "plain_run"), "output_tokens"));
+  assert_int_equal(report_int(json_object_get(json, "draft_run"), "output_tokens"),
+                   report_int(overall, "output_tokens"));
   check_tally(overall, 7);
   const char *name;
   json_int_t n_prompts = 0, n_rounds = 0;
@@ -139,7 +150,8 @@ static void test_oracle(void **state) {
   free(head);
 }
 
-/* Counts do not depend on how many run at once; sampled runs say nothing about identity; a shorter draft accepts no more. */
+/* Counts do not depend on how many run at once; sampled runs say nothing about identity; a shorter draft accepts no
+ * more. */
 static void test_settings(void **state) {
   struct pipeline *p = *state;
   char *head = make_head(p), *prompts = oracle_path("nano_prompts.jsonl");
@@ -178,7 +190,8 @@ static void test_prompts(void **state) {
   char *head = make_head(p);
   if (!head) skip();
   free(scratch_write(p->directory, "data.jsonl", /* the answer a row carries is cut off: rows 1 and 2 ask the same */
-                     "{\"messages\":[{\"role\":\"user\",\"content\":\"Book a table.\"},{\"role\":\"assistant\",\"content\":\"zzz zzz\"}],\"source\":\"a\"}\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"Book a "
+                     "table.\"},{\"role\":\"assistant\",\"content\":\"zzz zzz\"}],\"source\":\"a\"}\n"
                      "{\"messages\":[{\"role\":\"user\",\"content\":\"Book a table.\"}],\"source\":\"b\"}\n"
                      "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}]}\n"
                      "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}\n"
@@ -194,9 +207,11 @@ static void test_prompts(void **state) {
   free(scratch_write(p->directory, "data.jsonl", "{\"messages\":[]}\n"));
   struct eaglet_text text = {0};
   struct eaglet_error err = {0};
-  assert_failed_with(evaluate_run(&params, &text, &err), EAGLET_E_INPUT, &err, "no usable prompt: nothing is asked (1)");
+  assert_failed_with(evaluate_run(&params, &text, &err), EAGLET_E_INPUT, &err,
+                     "no usable prompt: nothing is asked (1)");
   params.tokens_max = 5000;
-  assert_failed_with(evaluate_run(&params, &text, &err), EAGLET_E_USAGE, &err, "tokens per prompt: expected fewer than 4096");
+  assert_failed_with(evaluate_run(&params, &text, &err), EAGLET_E_USAGE, &err,
+                     "tokens per prompt: expected fewer than 4096");
   params.draft = NULL;
   assert_failed_with(evaluate_run(&params, &text, &err), EAGLET_E_USAGE, &err, "no draft head given");
   free(head);
@@ -207,7 +222,9 @@ static void test_stop_request(void **state) {
   char *head = make_head(p);
   if (!head) skip();
   struct stopper stopper = {.stop_at = 1};
-  free(scratch_write(p->directory, "data.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"messages\":[{\"role\":\"user\",\"content\":\"b\"}]}\n"));
+  free(scratch_write(p->directory, "data.jsonl",
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"messages\":[{\"role\":\"user\","
+                     "\"content\":\"b\"}]}\n"));
   struct eaglet_eval_params params = eval_params(p, head, (const char *const *)&p->data);
   struct eaglet_text text = {0};
   struct eaglet_error err = {0};

@@ -1,5 +1,6 @@
-/* test_extract.c - hidden states to disk. Method: what is read back must equal a direct capture of each row alone; a missing, torn or foreign
- * shard must come back byte-identical; other settings, a full disk, a stop request and states that are no numbers are refused by name. */
+/* test_extract.c - hidden states to disk. Method: what is read back must equal a direct capture of each row alone; a
+ * missing, torn or foreign shard must come back byte-identical; other settings, a full disk, a stop request and states
+ * that are no numbers are refused by name. */
 #include "pipeline.h"
 
 #include "base/buffer.h"
@@ -14,7 +15,9 @@
 #define ROWS_SHORT FEATURE_ROWS /* one shard */
 #define ROWS_LONG 8
 
-struct paths { char *features, *shards[2]; };
+struct paths {
+  char *features, *shards[2];
+};
 
 /* 64 short rows and a few more, longer by n_words words: two shards. */
 static void make_data(const struct pipeline *p, int n_words) {
@@ -76,7 +79,8 @@ static bool same_bytes(const char *path, const struct eaglet_text *expected) {
 }
 
 /* Every value of some rows, against a capture of that row alone. taps: the layout's states, then the last. */
-static void compare_with_capture(const struct pipeline *p, const char *features, const int32_t *taps, int32_t n_taps, bool rounded) {
+static void compare_with_capture(const struct pipeline *p, const char *features, const int32_t *taps, int32_t n_taps,
+                                 bool rounded) {
   struct compute *compute;
   struct model *model;
   struct capture *capture;
@@ -96,7 +100,8 @@ static void compare_with_capture(const struct pipeline *p, const char *features,
   assert_ok(capture_create(&capture, &capture_params, &err), &err);
   for (size_t row = 0; row < tokens.n_rows; row += 23) {
     int32_t n = tokens.rows[row].n, hidden = feature_store_layout(store)->hidden;
-    float *expected = memory_alloc(sizeof(float) * (size_t)(n * set.n * hidden)), *found = memory_alloc(sizeof(float) * (size_t)(n * n_taps * hidden));
+    float *expected = memory_alloc(sizeof(float) * (size_t)(n * set.n * hidden)),
+          *found = memory_alloc(sizeof(float) * (size_t)(n * n_taps * hidden));
     assert_ok(capture_run(capture, &tokens.rows[row].tokens, &n, 1, &expected, &err), &err);
     assert_ok(feature_store_read(store, row, found, &err), &err);
     for (int32_t t = 0; t < n; t++) {
@@ -236,8 +241,8 @@ static void test_other_settings(void **state) {
   paths_free(&paths);
 }
 
-/* A file system that takes no larger file stands for one that is full: the shard before stays, nothing half-written does, and the run goes on
- * where there is room. */
+/* A file system that takes no larger file stands for one that is full: the shard before stays, nothing half-written
+ * does, and the run goes on where there is room. */
 static void test_full_disk(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
@@ -323,8 +328,9 @@ static void test_not_finite(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      PIPELINE_TEST(test_values),         PIPELINE_TEST(test_announcement), PIPELINE_TEST(test_resume),     PIPELINE_TEST(test_stop_request),
-      PIPELINE_TEST(test_other_settings), PIPELINE_TEST(test_full_disk),    PIPELINE_TEST(test_not_finite),
+      PIPELINE_TEST(test_values),       PIPELINE_TEST(test_announcement),   PIPELINE_TEST(test_resume),
+      PIPELINE_TEST(test_stop_request), PIPELINE_TEST(test_other_settings), PIPELINE_TEST(test_full_disk),
+      PIPELINE_TEST(test_not_finite),
   };
   return cmocka_run_group_tests_name("extract", tests, NULL, NULL);
 }

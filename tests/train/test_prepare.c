@@ -1,6 +1,6 @@
-/* test_prepare.c - conversations to shards on nano-kimi. Method: a toy conversation whose tokens and mask are built here piece by piece from
- * the tokenizer and the special ids (not from the template), rules with counts on small inline files, refusals with their words, and the draft
- * vocabulary from what was prepared. */
+/* test_prepare.c - conversations to shards on nano-kimi. Method: a toy conversation whose tokens and mask are built
+ * here piece by piece from the tokenizer and the special ids (not from the template), rules with counts on small inline
+ * files, refusals with their words, and the draft vocabulary from what was prepared. */
 #include "pipeline.h"
 
 #include "draft/vocab_map.h"
@@ -24,7 +24,8 @@ static void append_special(const struct tokenizer *tokenizer, struct token_list 
 }
 
 /* <|im_ROLE|>role<|im_middle|>content<|im_end|>; returns the index of the content's first token. */
-static size_t append_turn(const struct tokenizer *tokenizer, struct token_list *ids, const char *role, const char *content) {
+static size_t append_turn(const struct tokenizer *tokenizer, struct token_list *ids, const char *role,
+                          const char *content) {
   char name[32];
   snprintf(name, sizeof name, "<|im_%s|>", role);
   append_special(tokenizer, ids, name);
@@ -36,8 +37,11 @@ static size_t append_turn(const struct tokenizer *tokenizer, struct token_list *
   return first;
 }
 
-#define TOY "{\"conversations\":[{\"from\":\"system\",\"value\":\"Be brief.\"},{\"from\":\"human\",\"value\":\" Say yes. \"},{\"from\":\"gpt\",\"value\":\"yes\"}," \
-            "{\"from\":\"human\",\"value\":\"And yes again?\"},{\"from\":\"gpt\",\"value\":\"yes, again\"}],\"source\":\"toy\"}\n"
+#define TOY                                                                                                            \
+  "{\"conversations\":[{\"from\":\"system\",\"value\":\"Be brief.\"},{\"from\":\"human\",\"value\":\" Say yes. "       \
+  "\"},{\"from\":\"gpt\",\"value\":\"yes\"},"                                                                          \
+  "{\"from\":\"human\",\"value\":\"And yes again?\"},{\"from\":\"gpt\",\"value\":\"yes, "                              \
+  "again\"}],\"source\":\"toy\"}\n"
 
 static void check_toy(const struct pipeline *p, bool last_only) {
   struct tokenizer *tokenizer = tokenizer_of(p);
@@ -79,7 +83,9 @@ static void test_mask_by_hand(void **state) {
 static void test_report_and_manifest(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
-  free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"what does <|im_end|> do?\"},{\"role\":\"assistant\",\"content\":\"it ends\"}]}\n" TOY));
+  free(scratch_write(p->directory, "data.jsonl",
+                     TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"what does <|im_end|> "
+                         "do?\"},{\"role\":\"assistant\",\"content\":\"it ends\"}]}\n" TOY));
   struct eaglet_prepare_params params = prepare_params(p);
   json_t *report = prepare_ok(&params), *manifest = NULL;
   struct token_store store;
@@ -91,13 +97,15 @@ static void test_report_and_manifest(void **state) {
   assert_int_equal(report_int(report, "tokens"), store.n_tokens);
   assert_int_equal(report_int(report, "trained_tokens"), store.n_trained);
   const json_t *sources = json_object_get(report, "sources");
-  assert_int_equal(report_int(json_object_get(sources, "toy"), "rows") + report_int(json_object_get(sources, "data"), "rows"), 2);
+  assert_int_equal(
+      report_int(json_object_get(sources, "toy"), "rows") + report_int(json_object_get(sources, "data"), "rows"), 2);
   assert_int_equal(report_int(json_object_get(sources, "toy"), "tokens"), store.rows[0].n);
   manifest = store.manifest;
   assert_int_equal(report_int(manifest, "n_target"), 4096);
   json_t *stops = json_loads("[4065,4066]", 0, NULL);
   assert_true(json_equal(json_object_get(manifest, "stop_ids"), stops));
-  assert_int_equal(json_array_size(json_object_get(manifest, "special_ids")), 32); /* 4064 .. 4095: the named ones and the reserved range */
+  assert_int_equal(json_array_size(json_object_get(manifest, "special_ids")),
+                   32); /* 4064 .. 4095: the named ones and the reserved range */
   json_decref(stops);
   /* "<|im_end|>" inside a message is text: one end-of-turn token per message, no more */
   int n_ends = 0;
@@ -119,14 +127,17 @@ static void test_report_and_manifest(void **state) {
 static void test_odd_conversations(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
-  free(scratch_write(p->directory, "data.jsonl",
-                     "{\"messages\":[]}\n"
-                     "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]}\n"
-                     "{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"}]}\n"
-                     "{\"messages\":[{\"role\":\"assistant\",\"content\":\"c\"},{\"role\":\"user\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"e\"}]}\n"
-                     "{\"messages\":[{\"role\":\"user\",\"content\":\"f\"},{\"role\":\"user\",\"content\":\"g\"},{\"role\":\"assistant\",\"content\":\"h\"}]}\n"
-                     "{\"messages\":[{\"role\":\"user\",\"content\":\"i\"}]}\n"
-                     "{\"messages\":[{\"role\":\"user\",\"content\":\"j\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n"));
+  free(scratch_write(
+      p->directory, "data.jsonl",
+      "{\"messages\":[]}\n"
+      "{\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]}\n"
+      "{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"}]}\n"
+      "{\"messages\":[{\"role\":\"assistant\",\"content\":\"c\"},{\"role\":\"user\",\"content\":\"d\"},{\"role\":"
+      "\"assistant\",\"content\":\"e\"}]}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"f\"},{\"role\":\"user\",\"content\":\"g\"},{\"role\":"
+      "\"assistant\",\"content\":\"h\"}]}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"i\"}]}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"j\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n"));
   struct eaglet_prepare_params params = prepare_params(p);
   json_t *report = prepare_ok(&params);
   assert_int_equal(report_int(report, "rows_read"), 7);
@@ -136,15 +147,18 @@ static void test_odd_conversations(void **state) {
   assert_int_equal(dropped(report, "no user turn"), 1);
   assert_int_equal(dropped(report, "no assistant turn"), 1);
   assert_int_equal(dropped(report, "no supervised tokens: every reply is empty"), 1);
-  assert_int_equal(report_int(json_object_get(report, "notes"), "assistant turns before the first user turn removed"), 1);
+  assert_int_equal(report_int(json_object_get(report, "notes"), "assistant turns before the first user turn removed"),
+                   1);
   assert_int_equal(report_int(json_object_get(report, "notes"), "several user turns in a row, kept"), 1);
   struct token_store store;
   store_open(&store, p->out);
   assert_int_equal(store.rows[0].tokens[0], 4067); /* <|im_user|>: the leading reply is gone */
   token_store_close(&store);
   json_decref(report);
-  free(scratch_write(p->directory, "data.jsonl", "{\"messages\":[]}\n{\"messages\":[{\"role\":\"user\",\"content\":\"i\"}]}\n"));
-  prepare_fails(&params, EAGLET_E_INPUT, "none of 2 rows can be trained: empty conversation (1), no assistant turn (1)");
+  free(scratch_write(p->directory, "data.jsonl",
+                     "{\"messages\":[]}\n{\"messages\":[{\"role\":\"user\",\"content\":\"i\"}]}\n"));
+  prepare_fails(&params, EAGLET_E_INPUT,
+                "none of 2 rows can be trained: empty conversation (1), no assistant turn (1)");
   store_open(&store, p->out); /* the failure left the finished directory as it was */
   assert_int_equal(store.n_rows, 2);
   token_store_close(&store);
@@ -165,7 +179,8 @@ static void test_truncation(void **state) {
   if (!p->model) skip();
   struct eaglet_prepare_params params = prepare_params(p);
   params.tokens_max = 64;
-  char *bad = long_row(300, "ten tokens of a reply that nobody will ever see"), *good = long_row(3, "fine"), *mixed = memory_format("%s%s", bad, good);
+  char *bad = long_row(300, "ten tokens of a reply that nobody will ever see"), *good = long_row(3, "fine"),
+       *mixed = memory_format("%s%s", bad, good);
   free(scratch_write(p->directory, "data.jsonl", mixed));
   json_t *report = prepare_ok(&params);
   assert_int_equal(report_int(report, "rows_kept"), 1);
@@ -222,20 +237,23 @@ static void test_bad_files(void **state) {
   free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"judge\",\"content\":\"\"}]}\n"));
   prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: message 0: role");
   struct token_store store;
-  assert_int_equal(token_store_open(&store, p->out, false, NULL), EAGLET_E_INPUT); /* nothing half-written passes for data */
+  assert_int_equal(token_store_open(&store, p->out, false, NULL),
+                   EAGLET_E_INPUT); /* nothing half-written passes for data */
 }
 
 static void test_refused_by_template(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
   struct eaglet_prepare_params params = prepare_params(p);
-  const char *image = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]},{\"role\":\"assistant\",\"content\":\"a\"}]}\n";
+  const char *image = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]},{\"role\":\"assistant\","
+                      "\"content\":\"a\"}]}\n";
   char *both = memory_format("%s%s", image, TOY);
   free(scratch_write(p->directory, "data.jsonl", both));
   json_t *report = prepare_ok(&params);
   assert_int_equal(dropped(report, "refused by the chat template"), 1);
   assert_non_null(strstr(json_string_value(json_object_get(report, "first_refused")), "data.jsonl:1: "));
-  assert_non_null(strstr(json_string_value(json_object_get(report, "first_refused")), "only text content is supported"));
+  assert_non_null(
+      strstr(json_string_value(json_object_get(report, "first_refused")), "only text content is supported"));
   json_decref(report);
   free(scratch_write(p->directory, "data.jsonl", image));
   prepare_fails(&params, EAGLET_E_INPUT, "only text content is supported");
@@ -252,7 +270,10 @@ static void test_validation_split(void **state) {
     buffer_init(&rows);
     for (int i = 0; i < 200; i++) {
       int number = run == 1 && i > 0 ? 200 - i : i; /* the first row, which is always trained, stays first */
-      buffer_format(&rows, "{\"messages\":[{\"role\":\"user\",\"content\":\"number %d\"},{\"role\":\"assistant\",\"content\":\"yes %d\"}]}\n", number, number);
+      buffer_format(&rows,
+                    "{\"messages\":[{\"role\":\"user\",\"content\":\"number "
+                    "%d\"},{\"role\":\"assistant\",\"content\":\"yes %d\"}]}\n",
+                    number, number);
     }
     free(scratch_write(p->directory, "data.jsonl", rows.data));
     buffer_clear(&rows);
@@ -295,8 +316,10 @@ static json_t *vocab_ok(const struct pipeline *p, int32_t size, struct vocab_map
 static void test_vocabulary(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
-  free(scratch_write(p->directory, "data.jsonl",
-                     TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"more\"},{\"role\":\"assistant\",\"content\":\"Eleven benevolent elephants wander quietly past seven silver lakes.\"}],\"source\":\"rare\"}\n"));
+  free(scratch_write(
+      p->directory, "data.jsonl",
+      TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"more\"},{\"role\":\"assistant\",\"content\":\"Eleven "
+          "benevolent elephants wander quietly past seven silver lakes.\"}],\"source\":\"rare\"}\n"));
   struct eaglet_prepare_params params = prepare_params(p);
   json_decref(prepare_ok(&params));
   struct vocab_map map;
@@ -310,7 +333,8 @@ static void test_vocabulary(void **state) {
   vocab_map_release(&map);
   report = vocab_ok(p, 35, &map); /* three ids besides the special ones: the rare source is not covered */
   const json_t *sources = json_object_get(report, "sources");
-  double toy = json_number_value(json_object_get(json_object_get(sources, "toy"), "coverage")), rare = json_number_value(json_object_get(json_object_get(sources, "rare"), "coverage"));
+  double toy = json_number_value(json_object_get(json_object_get(sources, "toy"), "coverage")),
+         rare = json_number_value(json_object_get(json_object_get(sources, "rare"), "coverage"));
   assert_true(rare < 0.5 && toy > rare);
   assert_true(json_array_size(json_object_get(report, "warnings")) >= 1);
   assert_true(map.draft[4066] >= 0);
@@ -332,8 +356,10 @@ static void test_vocabulary(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      PIPELINE_TEST(test_mask_by_hand),  PIPELINE_TEST(test_report_and_manifest), PIPELINE_TEST(test_odd_conversations), PIPELINE_TEST(test_truncation),
-      PIPELINE_TEST(test_no_half_reply), PIPELINE_TEST(test_bad_files),           PIPELINE_TEST(test_refused_by_template), PIPELINE_TEST(test_validation_split),
+      PIPELINE_TEST(test_mask_by_hand),        PIPELINE_TEST(test_report_and_manifest),
+      PIPELINE_TEST(test_odd_conversations),   PIPELINE_TEST(test_truncation),
+      PIPELINE_TEST(test_no_half_reply),       PIPELINE_TEST(test_bad_files),
+      PIPELINE_TEST(test_refused_by_template), PIPELINE_TEST(test_validation_split),
       PIPELINE_TEST(test_vocabulary),
   };
   return cmocka_run_group_tests_name("prepare", tests, NULL, NULL);

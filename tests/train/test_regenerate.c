@@ -1,5 +1,6 @@
-/* test_regenerate.c - on-policy data. Method: the same conversations regenerated at several concurrencies must give the same bytes; trained tokens
- * must be what the engine writes after the same prompt; a file that a kill cut at any place must be completed to the same bytes. */
+/* test_regenerate.c - on-policy data. Method: the same conversations regenerated at several concurrencies must give the
+ * same bytes; trained tokens must be what the engine writes after the same prompt; a file that a kill cut at any place
+ * must be completed to the same bytes. */
 #include "pipeline.h"
 
 #include "engine/engine.h"
@@ -8,14 +9,18 @@
 
 #define REPLY_TOKENS 20
 
-#define DATA                                                                                                                                     \
-  "{\"conversations\":[{\"from\":\"human\",\"value\":\"I need a taxi to the airport.\"},{\"from\":\"gpt\",\"value\":\"zzz\"},"                    \
-  "{\"from\":\"human\",\"value\":\"At six, please.\"}],\"source\":\"dialogue\"}\n"                                                               \
-  "{\"conversations\":[{\"from\":\"human\",\"value\":\"Find me a cheap hotel in Boston.\"}],\"source\":\"dialogue\"}\n"                          \
-  "{\"messages\":[]}\n"                                                                                                                          \
-  "{\"conversations\":[{\"from\":\"human\",\"value\":\"What is 3 + 4?\"},{\"from\":\"gpt\",\"value\":\"seven\"},{\"from\":\"gpt\",\"value\":\"7\"}]}\n" \
-  "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"Hello!\"},{\"from\":\"human\",\"value\":\"Book a table for two tonight.\"},{\"from\":\"gpt\",\"value\":\"ok\"}]}\n" \
-  "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\",\"content\":\"y\"}]}\n"                                               \
+#define DATA                                                                                                           \
+  "{\"conversations\":[{\"from\":\"human\",\"value\":\"I need a taxi to the "                                          \
+  "airport.\"},{\"from\":\"gpt\",\"value\":\"zzz\"},"                                                                  \
+  "{\"from\":\"human\",\"value\":\"At six, please.\"}],\"source\":\"dialogue\"}\n"                                     \
+  "{\"conversations\":[{\"from\":\"human\",\"value\":\"Find me a cheap hotel in "                                      \
+  "Boston.\"}],\"source\":\"dialogue\"}\n"                                                                             \
+  "{\"messages\":[]}\n"                                                                                                \
+  "{\"conversations\":[{\"from\":\"human\",\"value\":\"What is 3 + "                                                   \
+  "4?\"},{\"from\":\"gpt\",\"value\":\"seven\"},{\"from\":\"gpt\",\"value\":\"7\"}]}\n"                                \
+  "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"Hello!\"},{\"from\":\"human\",\"value\":\"Book a table for two "  \
+  "tonight.\"},{\"from\":\"gpt\",\"value\":\"ok\"}]}\n"                                                                \
+  "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\",\"content\":\"y\"}]}\n"                     \
   "{\"conversations\":[{\"from\":\"human\",\"value\":\"Tell me about the sea.\"}]}\n"
 
 static struct eaglet_prepare_params regenerate_params(const struct pipeline *p) {
@@ -53,8 +58,10 @@ static void test_concurrency(void **state) {
       params.temperature = temperatures[t];
       json_decref(prepare_ok(&params));
       struct eaglet_text shard = scratch_read(p->out, "train-00000.safetensors");
-      if (concurrency == 1) first[t] = shard;
-      else assert_same_text(first[t], shard);
+      if (concurrency == 1)
+        first[t] = shard;
+      else
+        assert_same_text(first[t], shard);
     }
   }
   assert_true(first[0].length != first[1].length || memcmp(first[0].data, first[1].data, first[0].length) != 0);
@@ -128,7 +135,9 @@ static void test_on_policy(void **state) {
 static void test_cut_by_length(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
-  free(scratch_write(p->directory, "data.jsonl", "{\"conversations\":[{\"from\":\"human\",\"value\":\"Tell me about the sea and the ships on it.\"}]}\n"));
+  free(scratch_write(
+      p->directory, "data.jsonl",
+      "{\"conversations\":[{\"from\":\"human\",\"value\":\"Tell me about the sea and the ships on it.\"}]}\n"));
   struct eaglet_prepare_params params = regenerate_params(p);
   params.reply_tokens_max = 4;
   json_t *report = prepare_ok(&params);
@@ -145,7 +154,8 @@ static void test_resume_after_kill(void **state) {
   free(scratch_write(p->directory, "data.jsonl", DATA));
   struct eaglet_prepare_params params = regenerate_params(p);
   json_decref(prepare_ok(&params));
-  struct eaglet_text shard = scratch_read(p->out, "train-00000.safetensors"), lines = scratch_read(p->out, "regenerated.jsonl");
+  struct eaglet_text shard = scratch_read(p->out, "train-00000.safetensors"),
+                     lines = scratch_read(p->out, "regenerated.jsonl");
   const size_t cuts[] = {0, 10, lines.length / 3, lines.length / 2, lines.length - 1};
   for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
     remove_out(p);
@@ -222,8 +232,10 @@ static void test_long_prompts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      PIPELINE_TEST(test_concurrency),       PIPELINE_TEST(test_report),       PIPELINE_TEST(test_on_policy), PIPELINE_TEST(test_cut_by_length),
-      PIPELINE_TEST(test_resume_after_kill), PIPELINE_TEST(test_stop_request), PIPELINE_TEST(test_refusals),  PIPELINE_TEST(test_long_prompts),
+      PIPELINE_TEST(test_concurrency),       PIPELINE_TEST(test_report),
+      PIPELINE_TEST(test_on_policy),         PIPELINE_TEST(test_cut_by_length),
+      PIPELINE_TEST(test_resume_after_kill), PIPELINE_TEST(test_stop_request),
+      PIPELINE_TEST(test_refusals),          PIPELINE_TEST(test_long_prompts),
   };
   return cmocka_run_group_tests_name("regenerate", tests, NULL, NULL);
 }

@@ -227,13 +227,13 @@ static void test_refused(void **state) {
 
 static void test_nested_deeply(void **state) {
   char *path = file_join(*state, "deep");
-  size_t depth = 1000000;
-  char *header = memory_alloc(depth + 6);
-  memcpy(header, "{\"a\":", 5);
-  memset(header + 5, '[', depth);
-  put_file(path, header, 0);
+  struct buffer header;
+  buffer_init(&header);
+  buffer_append_string(&header, "{\"a\":");
+  for (int depth = 0; depth < 1000000; depth++) buffer_append_char(&header, '[');
+  put_file(path, header.data, 0);
   assert_file_refused(path, "not valid JSON");
-  free(header);
+  buffer_clear(&header);
   free(path);
 }
 

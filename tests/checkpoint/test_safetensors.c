@@ -1,5 +1,6 @@
 /* test_safetensors.c - what safetensors_open takes and what it refuses: files built by hand, one fault each, so that a check that is
  * lost shows; cut at every length; impostors (A07, A08 of the bug file); a header of 200,000 tensors; the real files. */
+#include "base/buffer.h"
 #include "support.h"
 
 #include "checkpoint/safetensors_header.h"

@@ -55,7 +55,7 @@ int cmd_eval(struct cli *cli, int argc, char **argv) {
   const struct options_spec spec = {
       .command = "eval", .usage = "MODEL --draft DIR --prompts FILE... [--json] [--html FILE]", .summary = "acceptance, identity and speed",
       .description = "Acceptance length = tokens per verification round, the bonus token included, pooled over rounds; acceptance by position i =\n"
-                     "accepted at i / drafted at i. Speed with and without the head is measured in one run, prompt by prompt in turn.\n"
+                     "accepted at i / rounds that drafted. Speed with and without the head is measured in one run, prompt by prompt in turn.\n"
                      "Exit code 6 when greedy output differs with and without the head.\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};

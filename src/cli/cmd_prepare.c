@@ -31,7 +31,7 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE...", .help = "JSONL with ShareGPT `conversations` or OpenAI `messages` rows", .required = true},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "where the shards go", .required = true},
       {.kind = OPTION_INT, .name = "max-len", .value = &params.tokens_max, .argument = "N", .help = "tokens kept of a row (default 2048)", .min = 8, .max = 1 << 20},
-      {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05)", .min = 0, .max = 0.5},
+      {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05; below 0: none)", .min = -1, .max = 0.5},
       {.kind = OPTION_FLAG, .name = "last-turn", .value = &params.last_turn_only, .help = "train only the last assistant turn"},
       {.kind = OPTION_FLAG, .name = "allow-special-in-content", .value = &params.special_in_content, .help = "special-token text inside messages becomes special tokens"},
       {.kind = OPTION_FLAG, .name = "regenerate", .value = &params.regenerate, .help = "replace each assistant turn by the target's own answer (on-policy data)"},

@@ -12,4 +12,9 @@ struct env {
 void env_read(struct env *env);
 void env_clear(struct env *env);
 
+/* For main() only, before anything else. OpenMP's threads spin while they wait, for milliseconds; with other work on the same cores that makes
+ * two threads many times slower than one. The runtime reads its setting when it is loaded, so this sets a short spin and runs the program
+ * again; it returns when the user has chosen (OMP_WAIT_POLICY, GOMP_SPINCOUNT) or the program cannot be run again. */
+void env_shorten_spin(char **argv);
+
 #endif

@@ -48,6 +48,7 @@ static void common_options(struct cli *cli) {
 }
 
 int main(int argc, char **argv) {
+  env_shorten_spin(argv);
   if (argc < 2) {
     print_overview(stderr);
     return EAGLET_E_USAGE;

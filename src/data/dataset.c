@@ -87,6 +87,40 @@ static bool is_own_field(const char *key) {
   return !strcmp(key, "role") || !strcmp(key, "from") || !strcmp(key, "content") || !strcmp(key, "value");
 }
 
+/* A call's arguments (bug case B15): an object stays; a string must hold JSON and stays a string, because templates
+ * differ in which of the two they print; empty, "null" and null are a call without arguments. Templates would print
+ * anything else as it stands, broken. */
+static enum eaglet_status normalise_arguments(json_t *call, struct eaglet_error *err) {
+  json_t *owner = json_object_get(call, "function");
+  if (!json_is_object(owner)) owner = call;
+  const json_t *arguments = json_object_get(owner, "arguments");
+  json_t *parsed = NULL;
+  if (!arguments || json_is_object(arguments)) return EAGLET_OK;
+  if (!json_is_null(arguments) && !json_is_string(arguments)) {
+    FAIL(err, EAGLET_E_INPUT, "arguments: expected an object or its JSON in a string, found %s", kind_of(arguments));
+  }
+  if (json_is_string(arguments) && json_string_length(arguments) > 0) {
+    TRY(json_parse(&parsed, json_string_value(arguments), json_string_length(arguments), "arguments", err));
+  }
+  bool none = !parsed || json_is_null(parsed);
+  json_decref(parsed);
+  if (none) json_object_set_new(owner, "arguments", json_is_string(arguments) ? json_string("{}") : json_object());
+  return EAGLET_OK;
+}
+
+static enum eaglet_status normalise_calls(json_t *message, struct eaglet_error *err) {
+  json_t *calls = json_object_get(message, "tool_calls"), *call;
+  size_t i;
+  if (!calls || json_is_null(calls)) return EAGLET_OK;
+  if (!json_is_array(calls)) FAIL(err, EAGLET_E_INPUT, "tool_calls: expected an array, found %s", kind_of(calls));
+  json_array_foreach(calls, i, call) {
+    if (!json_is_object(call))
+      FAIL(err, EAGLET_E_INPUT, "tool call %zu: expected an object, found %s", i, kind_of(call));
+    if (normalise_arguments(call, err) != EAGLET_OK) return error_prefix(err, "tool call %zu", i);
+  }
+  return EAGLET_OK;
+}
+
 static enum eaglet_status normalise_message(json_t **out, const json_t *message, bool strip, struct eaglet_error *err) {
   const json_t *name = NULL, *value = NULL;
   json_t *content = NULL, *field;
@@ -109,7 +143,12 @@ static enum eaglet_status normalise_message(json_t **out, const json_t *message,
   json_object_foreach((json_t *)message, key, field) {
     if (!is_own_field(key)) json_object_set_new(*out, key, json_deep_copy(field));
   }
-  return EAGLET_OK;
+  enum eaglet_status status = normalise_calls(*out, err);
+  if (status != EAGLET_OK) {
+    json_decref(*out);
+    *out = NULL;
+  }
+  return status;
 }
 
 static enum eaglet_status normalise_tools(struct conversation *conversation, const json_t *tools,

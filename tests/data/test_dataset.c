@@ -30,6 +30,14 @@ static void test_rows(void **state) {
        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"1\"}],\"name\":null}]", ""},
       {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[]}]}",
        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[]}]", ""},
+      /* B15: both shapes of arguments stay what they are; no arguments, however written, are none */
+      {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"a\\\":1}\"}},"
+       "{\"function\":{\"arguments\":{\"a\":1}}},{\"function\":{\"arguments\":\"null\"}},{\"arguments\":\"\"},{"
+       "\"arguments\":null}]}]",
+       "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"a\\\":1}\"}},"
+       "{\"function\":{\"arguments\":{\"a\":1}}},{\"function\":{\"arguments\":\"{}\"}},{\"arguments\":\"{}\"},{"
+       "\"arguments\":{}}]}]",
+       ""},
       {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\" x \"}]}]}",
        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\" x \"}]}]", ""},
       {"{\"system\":\"rules\",\"conversations\":[{\"from\":\"human\",\"value\":\"q\"}]}",
@@ -97,6 +105,13 @@ static void test_refusals(void **state) {
       {"{\"messages\":[{\"role\":\"user\",\"from\":\"human\",\"content\":\"b\"}]}",
        "message 0: expected either role or from, found both"},
       {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"x\"}]}]}", "message 0: content: part 0"},
+      {"[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"tool_calls\":[{\"arguments\":\"{\\\"a\\\":\"}]"
+       "}]",
+       "message 1: tool call 0: arguments: line 1"},
+      {"[{\"role\":\"assistant\",\"tool_calls\":[{\"arguments\":7}]}]",
+       "arguments: expected an object or its JSON in a string, found a number"},
+      {"[{\"role\":\"assistant\",\"tool_calls\":{}}]", "tool_calls: expected an array, found an object"},
+      {"[{\"role\":\"assistant\",\"tool_calls\":[1]}]", "tool call 0: expected an object, found a number"},
       {"{\"messages\":[],\"source\":1}", "source: expected a string"},
       {"{\"messages\":[],\"source\":\"0123456789012345678901234567890123456789012345678901234567890123\"}",
        "source: expected at most 63 bytes, found 64"},

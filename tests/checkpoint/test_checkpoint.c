@@ -2,6 +2,8 @@
  * configs, used marks, the hub cache, and nano-kimi against its own index. Each test has a folder of its own. */
 #include "support.h"
 
+#include "../shared_path.h"
+
 #include <unistd.h>
 
 #define INDEX "model.safetensors.index.json"
@@ -445,22 +447,10 @@ static void test_hub_links(void **state) {
 
 /* ---- nano-kimi ---- */
 
-static char *nano_kimi(void) {
-  const char *shared = getenv("EAGLET_TEST_SHARED"), *root = getenv("EAGLET_TEST_ROOT");
-  char *path = shared ? memory_format("%s/own/nano-kimi", shared) : NULL;
-  if (path && file_is_directory(path)) return path;
-  free(path);
-  path = root ? memory_format("%s/models/nano-kimi", root) : NULL;
-  if (path && file_is_directory(path)) return path;
-  free(path);
-  print_message("skip: nano-kimi is neither in EAGLET_TEST_SHARED nor in EAGLET_TEST_ROOT\n");
-  return NULL;
-}
-
 /* The index was written by another program: it must agree with what we found in the shards. */
 static void test_nano_kimi(void **state) {
   (void)state;
-  char *folder = nano_kimi();
+  char *folder = shared_path("own/nano-kimi");
   if (!folder) skip();
   struct checkpoint checkpoint;
   open_folder(&checkpoint, folder);

@@ -18,6 +18,8 @@
 #include "base/json.h"
 #include "base/memory.h"
 
+#include "../shared_path.h"
+
 /* Per test: *state is the path of a fresh directory. */
 static inline int scratch_create(void **state) {
   const char *parent = getenv("TMPDIR");
@@ -66,14 +68,8 @@ static inline void assert_failed_with(enum eaglet_status status, enum eaglet_sta
     fail_msg("expected status %d with '%s', found %d: %s", (int)expected, words, (int)status, err->message);
 }
 
-/* nano-kimi among the test data, or NULL with a skip line. */
-static inline char *nano_kimi(void) {
-  const char *root = getenv("EAGLET_TEST_SHARED");
-  char *path = root ? memory_format("%s/own/nano-kimi", root) : NULL;
-  if (path && file_is_directory(path)) return path;
-  printf("skip: own/nano-kimi is not there\n");
-  free(path);
-  return NULL;
+static inline char *nano_kimi(void) { /* heap, NULL with a skip line */
+  return shared_path("own/nano-kimi");
 }
 
 #endif

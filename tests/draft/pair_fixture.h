@@ -15,14 +15,7 @@
 
 #include <cmocka.h>
 
-static inline char *shared_path(const char *relative) {
-  const char *root = getenv("EAGLET_TEST_SHARED");
-  char *path = file_join(root ? root : "", relative);
-  if (root && (file_exists(path) || file_is_directory(path))) return path;
-  printf("skip: %s is not there\n", path);
-  free(path);
-  return NULL;
-}
+#include "../shared_path.h"
 
 #define assert_ok(expression, err)                                                                                     \
   do {                                                                                                                 \

@@ -16,14 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static char *shared_path(const char *relative) {
-  const char *root = getenv("EAGLET_TEST_SHARED");
-  char *path = file_join(root ? root : "", relative);
-  if (root && (file_exists(path) || file_is_directory(path))) return path;
-  printf("skip: %s is not there\n", path);
-  free(path);
-  return NULL;
-}
+#include "../shared_path.h"
 
 static json_t *parse(struct eaglet_text *text) {
   json_t *json = NULL;

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../shared_path.h"
+
 struct fixture {
   struct compute *compute;
   struct model *model;
@@ -23,15 +25,6 @@ struct fixture {
   struct kv_sequence sequence;
   struct batch batch;
 };
-
-static inline char *shared_path(const char *relative) {
-  const char *root = getenv("EAGLET_TEST_SHARED");
-  char *path = file_join(root ? root : "", relative);
-  if (root && (file_exists(path) || file_is_directory(path))) return path;
-  printf("skip: %s is not there\n", path);
-  free(path);
-  return NULL;
-}
 
 static inline enum eaglet_status fixture_open(struct fixture *f, const char *directory, int32_t rows_max,
                                               struct eaglet_error *err) {

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "model/arch_table.h"
+#include "model/linear.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +13,6 @@
 #include <string.h>
 
 #define NAME_MAX_LENGTH 320
-#define NIBBLE_BYTES_MAX (1 << 20)
-#define SCALES_CHECKED_MAX 4096
 
 struct binder {
   struct model *model;
@@ -51,15 +50,6 @@ static enum eaglet_status find(struct binder *b, const struct tensor_entry **ten
   return EAGLET_OK;
 }
 
-static enum eaglet_status expect_matrix(struct binder *b, const struct tensor_entry *tensor, int64_t n_out,
-                                        int64_t n_in) {
-  char found[96];
-  if (tensor->rank == 2 && tensor->shape[0] == n_out && tensor->shape[1] == n_in) return EAGLET_OK;
-  shape_text(found, tensor);
-  FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%lld, %lld], found %s", tensor->path, tensor->name, (long long)n_out,
-       (long long)n_in, found);
-}
-
 static bool is_float(enum dtype dtype) {
   return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;
 }
@@ -90,126 +80,13 @@ static enum eaglet_status bind_vector(struct binder *b, const float **vector, co
   return EAGLET_OK;
 }
 
-static enum eaglet_status bind_plain(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
-                                     int32_t n_in) {
-  const struct tensor_entry *tensor;
-  TRY(find(b, &tensor, base, ".weight"));
-  TRY(expect_matrix(b, tensor, n_out, n_in));
-  *weight = (struct weight){.n_out = n_out, .n_in = n_in, .data = tensor->data};
-  switch (tensor->dtype) {
-  case DTYPE_F32:
-    weight->format = WEIGHT_F32;
-    break;
-  case DTYPE_BF16:
-    weight->format = WEIGHT_BF16;
-    break;
-  case DTYPE_F16:
-    weight->format = WEIGHT_F16;
-    break;
-  default:
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name,
-         dtype_name(tensor->dtype));
-  }
-  return EAGLET_OK;
-}
-
-/* Evenly spread scales must be finite and not negative. */
-static enum eaglet_status check_scales(struct binder *b, const struct tensor_entry *scale) {
-  size_t n = (size_t)(scale->shape[0] * scale->shape[1]), step = n / SCALES_CHECKED_MAX + 1,
-         bytes = (size_t)dtype_bits(scale->dtype) / 8;
-  for (size_t i = 0; i < n; i += step) {
-    float value;
-    dtype_to_f32(&value, scale->data + i * bytes, scale->dtype, 1);
-    if (!isfinite(value) || value < 0)
-      FAIL(b->err, EAGLET_E_INPUT, "%s: %s: scale %zu is %g", scale->path, scale->name, i, (double)value);
-  }
-  return EAGLET_OK;
-}
-
-/* Refuses weights that are two's complement: their mass sits at codes 0 and 15 instead of around 8. */
-static enum eaglet_status check_nibbles(struct binder *b, const struct tensor_entry *packed) {
-  struct nibble_check *check = &b->model->nibbles;
-  uint64_t count[16] = {0}, n = packed->n_bytes < NIBBLE_BYTES_MAX ? packed->n_bytes : NIBBLE_BYTES_MAX;
-  for (uint64_t i = 0; i < n; i++) {
-    count[packed->data[i] & 15]++;
-    count[packed->data[i] >> 4]++;
-  }
-  double total = 2 * (double)n;
-  check->center = (double)(count[6] + count[7] + count[8] + count[9]) / total;
-  check->edge = (double)(count[0] + count[1] + count[14] + count[15]) / total;
-  check->lowest = (double)count[0] / total;
-  snprintf(check->tensor, sizeof check->tensor, "%s", packed->name);
-  if (check->edge > 0.3 && check->edge > 2 * check->center) {
-    FAIL(b->err, EAGLET_E_INPUT,
-         "%s: %s: nibbles peak at 0 and 15 (%.0f%%), not around 8 (%.0f%%): not the offset binary of pack-quantized",
-         packed->path, packed->name, 100 * check->edge, 100 * check->center);
-  }
-  return EAGLET_OK;
-}
-
-static enum eaglet_status check_weight_shape(struct binder *b, const struct tensor_entry *shape, int32_t n_out,
-                                             int32_t n_in) {
-  int64_t stored[2] = {0, 0};
-  if (shape->rank != 1 || shape->shape[0] != 2 || (shape->dtype != DTYPE_I32 && shape->dtype != DTYPE_I64)) {
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected two I32 or I64, found %s", shape->path, shape->name,
-         dtype_name(shape->dtype));
-  }
-  for (int i = 0; i < 2; i++) {
-    int32_t narrow;
-    memcpy(&narrow, shape->data + 4 * i, sizeof narrow);
-    if (shape->dtype == DTYPE_I64)
-      memcpy(&stored[i], shape->data + 8 * i, sizeof stored[i]);
-    else
-      stored[i] = narrow;
-  }
-  if (stored[0] != n_out || stored[1] != n_in) {
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%d, %d], found [%lld, %lld]", shape->path, shape->name, n_out, n_in,
-         (long long)stored[0], (long long)stored[1]);
-  }
-  return EAGLET_OK;
-}
-
-static enum eaglet_status bind_int4(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
-                                    int32_t n_in) {
-  const struct quantization *q = &b->model->quantization;
-  const struct tensor_entry *packed, *scale, *shape;
-  if (q->bits != 4)
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s is packed, but config.json has no quantization_config",
-         b->model->checkpoint.path, full_name(b, base, ".weight_packed"));
-  if (n_in % q->group)
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: %d inputs are no multiple of the group size %d", b->model->checkpoint.path,
-         full_name(b, base, ".weight_packed"), n_in, q->group);
-  TRY(find(b, &packed, base, ".weight_packed"));
-  TRY(find(b, &scale, base, ".weight_scale"));
-  TRY(find(b, &shape, base, ".weight_shape"));
-  TRY(check_weight_shape(b, shape, n_out, n_in));
-  TRY(expect_matrix(b, packed, n_out, n_in / 8));
-  TRY(expect_matrix(b, scale, n_out, n_in / q->group));
-  if (packed->dtype != DTYPE_I32)
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected I32, found %s", packed->path, packed->name,
-         dtype_name(packed->dtype));
-  if (!is_float(scale->dtype))
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", scale->path, scale->name,
-         dtype_name(scale->dtype));
-  TRY(check_scales(b, scale));
-  if (!b->model->nibbles.tensor[0]) TRY(check_nibbles(b, packed));
-  *weight = (struct weight){.format = WEIGHT_INT4,
-                            .n_out = n_out,
-                            .n_in = n_in,
-                            .data = packed->data,
-                            .scale = scale->data,
-                            .scale_dtype = scale->dtype,
-                            .group = q->group};
-  return EAGLET_OK;
-}
-
-/* The tensors that exist decide the format. */
+/* A linear of the layer at hand; linear.c reads whatever format its tensors have. */
 static enum eaglet_status bind_linear(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
                                       int32_t n_in) {
-  bool packed = exists(b, base, ".weight_packed"), plain = exists(b, base, ".weight");
-  if (packed && plain)
-    FAIL(b->err, EAGLET_E_INPUT, "%s: both %s and its packed form exist", b->model->checkpoint.path, b->name);
-  TRY(packed ? bind_int4(b, weight, base, n_out, n_in) : bind_plain(b, weight, base, n_out, n_in));
+  const struct linear_source source = {.checkpoint = &b->model->checkpoint,
+                                       .quantization = &b->model->quantization,
+                                       .nibbles = &b->model->nibbles};
+  TRY(linear_bind(weight, &source, full_name(b, base, ""), (const int32_t[]){n_out, n_in}, b->err));
   b->model->resident_bytes += weight_bytes(weight);
   return EAGLET_OK;
 }

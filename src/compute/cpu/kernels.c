@@ -54,7 +54,7 @@ static inline ALWAYS_INLINE v16 read16(enum weight_format format, const uint8_t 
 
 /* The vector readers take sixteen inputs of one scale. */
 static bool reads16(const struct weight *w) {
-  return w->n_in % 16 == 0 && (w->format != WEIGHT_INT4 || w->group % 16 == 0);
+  return !w->transposed && w->n_in % 16 == 0 && (w->format != WEIGHT_INT4 || w->group % 16 == 0);
 }
 
 /* Row o as F32: sixteen at a time where the format's reader can, the exact slow way elsewhere; both give q * scale
@@ -64,11 +64,11 @@ static void unpack_row(const struct weight *w, int32_t o, float *out) {
     weight_row_to_f32(w, o, out);
     return;
   }
-  const struct weight row = weight_rows(w, o, 1);
+  const uint8_t *data = weight_row_data(w, o), *scales = weight_row_scale(w, o);
   int32_t group = w->format == WEIGHT_INT4 ? w->group : w->n_in;
   for (int32_t g = 0; g * group < w->n_in; g++) {
-    v16 scale = w->format == WEIGHT_INT4 ? v_int4_scale(read_scale(w, row.scale, g)) : v_zero();
-    for (int32_t k = g * group; k < (g + 1) * group; k += 16) v_store(out + k, read16(w->format, row.data, scale, k));
+    v16 scale = w->format == WEIGHT_INT4 ? v_int4_scale(read_scale(w, scales, g)) : v_zero();
+    for (int32_t k = g * group; k < (g + 1) * group; k += 16) v_store(out + k, read16(w->format, data, scale, k));
   }
 }
 
@@ -163,13 +163,11 @@ static void dot_some(const struct dot_block *b, int n_rows) {
 
 /* Points the block at weight rows [o, o + n_outputs) as stored, their scales turned to F32 in the tile. */
 static void aim_stored(struct dot_block *b, const struct rows_dot_params *p, int32_t o) {
-  const struct weight stored = weight_rows(p->w, o, b->n_outputs);
   int32_t n_groups = b->format == WEIGHT_INT4 ? b->n_in / b->group : 0;
-  size_t row_bytes = (size_t)b->n_in * (b->format == WEIGHT_F32 ? 8 : b->format == WEIGHT_INT4 ? 1 : 4) / 2;
-  if (n_groups > 0) dtype_to_f32(p->tile, stored.scale, stored.scale_dtype, (size_t)n_groups * (size_t)b->n_outputs);
   for (int32_t i = 0; i < b->n_outputs; i++) {
-    b->rows[i] = (struct weight_row){.data = (const uint8_t *)stored.data + (size_t)i * row_bytes,
-                                     .scale = p->tile + (size_t)i * (size_t)n_groups};
+    float *scale = p->tile + (size_t)i * (size_t)n_groups;
+    if (n_groups > 0) dtype_to_f32(scale, weight_row_scale(p->w, o + i), p->w->scale_dtype, (size_t)n_groups);
+    b->rows[i] = (struct weight_row){.data = weight_row_data(p->w, o + i), .scale = scale};
   }
 }
 
@@ -309,6 +307,7 @@ static void attend_block(struct running *state, const struct attention_params *p
   float max = state->max;
   for (int32_t i = 0; i < block->n; i++) {
     scores[i] *= p->scale;
+    if (p->softcap > 0) scores[i] = p->softcap * tanhf(scores[i] / p->softcap);
     max = scores[i] > max ? scores[i] : max;
   }
   if (state->sum > 0 && max > state->max) {
@@ -329,12 +328,19 @@ static void attend_block(struct running *state, const struct attention_params *p
   add_rows(state->value, block->value, scores, block->n, p->value_dim);
 }
 
+/* 1 / (sum + exp(sink - max)), with the larger of sink and max taken out of both exponentials. */
+static float share_beside_sink(const struct running *state, float sink) {
+  float max = sink > state->max ? sink : state->max, shrink = expf(state->max - max);
+  return shrink / (state->sum * shrink + expf(sink - max));
+}
+
 static void attend(const struct attention_params *p, int32_t row, int32_t head) {
   struct running state = {.max = -INFINITY, .sum = 0};
   memset(state.value, 0, sizeof(float) * (size_t)p->value_dim);
   const float *q = p->q + ((int64_t)row * p->n_heads + head) * p->key_dim;
   int32_t n_prefix = p->n_prefix[row], n_extra = p->extra_begin ? p->extra_begin[row + 1] - p->extra_begin[row] : 0;
-  int32_t first = p->window > 0 && n_prefix > p->window ? n_prefix - p->window : 0, n = n_prefix + n_extra;
+  int32_t n = n_prefix + n_extra, first = p->window > 0 && n > p->window ? n - p->window : 0;
+  if (p->chunk > 0 && first < (n - 1) / p->chunk * p->chunk) first = (n - 1) / p->chunk * p->chunk;
   for (int32_t k = first; k < n; k += KEYS) {
     struct key_block block;
     gather_keys(&block, p, (const int32_t[]){k, n - k < KEYS ? n : k + KEYS}, (const int32_t[]){row, head});
@@ -342,6 +348,7 @@ static void attend(const struct attention_params *p, int32_t row, int32_t head) 
   }
   float *out = p->out + ((int64_t)row * p->n_heads + head) * p->value_dim;
   float share = state.sum > 0 ? 1.0f / state.sum : 0.0f;
+  if (p->sinks) share = share_beside_sink(&state, p->sinks[head]);
   for (int32_t k = 0; k < p->value_dim; k++) out[k] = state.value[k] * share;
 }
 
@@ -349,22 +356,94 @@ static void attend(const struct attention_params *p, int32_t row, int32_t head) 
 
 static void rms_norm(float *out, const float *x, const float *w, int32_t dim, float eps) {
   float scale = 1.0f / sqrtf(dot(x, x, dim) / (float)dim + eps);
-  for (int32_t k = 0; k < dim; k++) out[k] = x[k] * scale * w[k];
+  for (int32_t k = 0; k < dim; k++) out[k] = x[k] * scale * (w ? w[k] : 1.0f);
 }
 
-static inline v16 silu_mul16(v16 gate, v16 up) {
+static void layer_norm(float *out, const float *x, const float *w, const struct norm_params *p) {
+  v16 sum = v_zero();
+  int32_t k = 0, dim = p->dim;
+  for (; k + 16 <= dim; k += 16) sum = v_add(sum, v_load(x + k));
+  if (k < dim) sum = v_add(sum, v_load_part(x + k, dim - k, 0.0f));
+  float mean = v_sum(sum) / (float)dim, squares = 0;
+  for (k = 0; k < dim; k++) squares += (x[k] - mean) * (x[k] - mean);
+  float scale = 1.0f / sqrtf(squares / (float)dim + p->eps);
+  for (k = 0; k < dim; k++) out[k] = (x[k] - mean) * scale * w[k] + (p->bias ? p->bias[k] : 0.0f);
+}
+
+/* x / (1 + exp(-t)) */
+static inline v16 times_sigmoid(v16 x, v16 t) {
+  return v_div(x, v_add(v_set(1.0f), v_exp(v_sub(v_zero(), t))));
+}
+
+/* gelu_tanh(x) = x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
+static inline v16 gelu_tanh16(v16 x) {
+  v16 cube = v_mul(v_mul(x, x), x);
+  return times_sigmoid(x, v_mul(v_set(2.0f * 0.7978845608f), v_fma(v_set(0.044715f), cube, x)));
+}
+
+static inline v16 gelu16(v16 x) {
+  float values[16];
+  v_store(values, x);
+  for (int i = 0; i < 16; i++) values[i] = 0.5f * values[i] * (1.0f + erff(values[i] * 0.7071067812f));
+  return v_load(values);
+}
+
+static inline ALWAYS_INLINE v16 activate16(v16 gate, v16 up, enum activation kind) {
+  v16 positive;
+  switch (kind) {
+  case ACTIVATION_SILU:
+    return v_mul(times_sigmoid(gate, gate), up);
+  case ACTIVATION_GELU_TANH:
+    return v_mul(gelu_tanh16(gate), up);
+  case ACTIVATION_GELU:
+    return v_mul(gelu16(gate), up);
+  case ACTIVATION_RELU2:
+    positive = v_max(gate, v_zero());
+    return v_mul(v_mul(positive, positive), up);
+  case ACTIVATION_SWIGLU_CLAMPED:
+    break;
+  }
+  gate = v_min(gate, v_set(7.0f));
+  up = v_min(v_max(up, v_set(-7.0f)), v_set(7.0f));
+  return v_mul(times_sigmoid(gate, v_mul(v_set(1.702f), gate)), v_add(up, v_set(1.0f)));
+}
+
+static inline ALWAYS_INLINE void activate_as(float *out, const float *gate, const float *up, int64_t n,
+                                             enum activation kind) {
   v16 one = v_set(1.0f);
-  return v_mul(v_div(gate, v_add(one, v_exp(v_sub(v_zero(), gate)))), up);
+  int64_t k = 0;
+  for (; k + 16 <= n; k += 16) v_store(out + k, activate16(v_load(gate + k), up ? v_load(up + k) : one, kind));
+  if (k < n) {
+    float values[16];
+    v16 rest = up ? v_load_part(up + k, (int)(n - k), 0.0f) : one;
+    v_store(values, activate16(v_load_part(gate + k, (int)(n - k), 0.0f), rest, kind));
+    memcpy(out + k, values, sizeof(float) * (size_t)(n - k));
+  }
+}
+
+/* The constants let each loop be compiled for its own kind. */
+static void activate(float *out, const float *gate, const float *up, int64_t n, enum activation kind) {
+  switch (kind) {
+  case ACTIVATION_SILU:
+    activate_as(out, gate, up, n, ACTIVATION_SILU);
+    break;
+  case ACTIVATION_GELU_TANH:
+    activate_as(out, gate, up, n, ACTIVATION_GELU_TANH);
+    break;
+  case ACTIVATION_GELU:
+    activate_as(out, gate, up, n, ACTIVATION_GELU);
+    break;
+  case ACTIVATION_RELU2:
+    activate_as(out, gate, up, n, ACTIVATION_RELU2);
+    break;
+  case ACTIVATION_SWIGLU_CLAMPED:
+    activate_as(out, gate, up, n, ACTIVATION_SWIGLU_CLAMPED);
+    break;
+  }
 }
 
 static void silu_mul(float *out, const float *gate, const float *up, int64_t n) {
-  int64_t k = 0;
-  for (; k + 16 <= n; k += 16) v_store(out + k, silu_mul16(v_load(gate + k), v_load(up + k)));
-  if (k < n) {
-    float values[16];
-    v_store(values, silu_mul16(v_load_part(gate + k, (int)(n - k), 0.0f), v_load_part(up + k, (int)(n - k), 0.0f)));
-    memcpy(out + k, values, sizeof(float) * (size_t)(n - k));
-  }
+  activate_as(out, gate, up, n, ACTIVATION_SILU);
 }
 
 static float softmax(float *x, int32_t n) {
@@ -407,6 +486,8 @@ const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME,
                                       .transposed = transposed,
                                       .attend = attend,
                                       .rms_norm = rms_norm,
+                                      .layer_norm = layer_norm,
+                                      .activate = activate,
                                       .silu_mul = silu_mul,
                                       .softmax = softmax,
                                       .argmax = argmax,

@@ -16,7 +16,26 @@
 #include "compute/weight.h"
 
 enum rope_style { ROPE_HALF, ROPE_INTERLEAVED }; /* pairs (i, i+d/2) or (2i, 2i+1) */
-enum router_kind { ROUTER_SIGMOID_BIAS, ROUTER_SOFTMAX_ALL, ROUTER_TOPK_SOFTMAX };
+enum router_kind {
+  ROUTER_SIGMOID_BIAS, /* sigmoid scores; groups are scored by their two best */
+  ROUTER_SOFTMAX_ALL,  /* softmax over all experts, then the best; groups are scored by their best */
+  ROUTER_TOPK_SOFTMAX, /* softmax over the best logits */
+  ROUTER_SIGMOID_TOPK  /* the best logits, their sigmoids */
+};
+/* What a feed-forward layer applies to its gate (or, without a gate, to its hidden values). */
+enum activation {
+  ACTIVATION_SILU,
+  ACTIVATION_GELU_TANH,
+  ACTIVATION_GELU,          /* with erf */
+  ACTIVATION_RELU2,         /* max(x, 0)^2 */
+  ACTIVATION_SWIGLU_CLAMPED /* gpt-oss: g = min(gate, 7), u = clamp(up, -7, 7): g sigmoid(1.702 g) (u + 1) */
+};
+/* How an expert's gate and up projections are stored. */
+enum gate_layout {
+  GATE_UP_SEPARATE, /* two weights */
+  GATE_UP_HALVES,   /* one weight [2I, H], gate rows first */
+  GATE_UP_PAIRS     /* one weight [2I, H], rows 2j gate and 2j+1 up */
+};
 
 /* Rotates d = 2*n_pairs leading dimensions of each head. Angles come from a table so that every rope variant is data.
  * In place when out == x with equal strides; dimensions beyond d are not touched nor copied. */
@@ -36,7 +55,9 @@ struct rope_params {
  * with group = n_heads/n_kv_heads. MLA's latent cache is the case n_kv_heads = 1, value_offset = 0, value_dim = kv rank.
  * Row i sees the slots 0..n_prefix[i]-1 of its sequence, then extra_slots[extra_begin[i] .. extra_begin[i+1]) (tree ancestors and
  * itself); extra arrays may be NULL (chains). A slot s of row i lives in page page_table[table_begin[i] + s/page_tokens].
- * window > 0: only the last `window` prefix keys are visible. Softmax in F32. */
+ * The keys of a row in that order are its context; the last is the row itself. window > 0: only the last `window` of them are
+ * visible. chunk > 0: only those of the row's own chunk (context positions c*chunk .. c*chunk + chunk - 1). softcap > 0: scores become
+ * softcap * tanh(score / softcap). sinks: a logit per head that takes part in the softmax and has no value. Softmax in F32. */
 struct attention_params {
   float *out;                /* [n, n_heads, value_dim] */
   const float *q;            /* [n, n_heads, key_dim] */
@@ -47,8 +68,9 @@ struct attention_params {
   const int32_t *extra_slots, *extra_begin; /* [..], [n+1] or NULL */
   int32_t n_heads, n_kv_heads, key_dim, value_dim;
   int32_t key_head, value_head, value_offset, entry_floats, page_tokens;
-  int32_t window;
-  float scale;
+  int32_t window, chunk;
+  float scale, softcap;      /* 0: none */
+  const float *sinks;        /* [n_heads] or NULL */
 };
 
 /* Copies row i's entry [entry_floats] to slot slots[i] of its sequence. */
@@ -70,21 +92,25 @@ struct router_params {
   float scale;               /* routed_scaling_factor */
 };
 
-/* out[i] (+)= sum_k share[i,k] * down_e(silu(gate_e x_i) * up_e x_i), e = expert[i,k], summed in order k. A dense FFN is the case
- * of one expert with share 1. scratch: compute.moe_scratch_floats(n, K, H, I). */
+/* out[i] (+)= sum_k share[i,k] * (down_e(act(gate_e x_i) * up_e x_i) + down bias), e = expert[i,k], summed in order k. share_input: the
+ * share multiplies x_i instead. scratch: compute_moe_scratch_floats(n, K, H, I). */
 struct moe_params {
   float *out;                /* [n, H] */
   const float *x;            /* [n, H] */
-  const struct weight *gate, *up, *down; /* [E] each; host arrays of structs; gate/up [I, H], down [H, I] */
+  const struct weight *gate, *up, *down; /* [E] each; host arrays of structs; gate/up [I, H], down [H, I]; up NULL for joint layouts */
+  const float *gate_bias, *down_bias; /* [E, gate's outputs], [E, H] or NULL */
   const int32_t *expert;     /* [n, K] */
   const float *share;        /* [n, K] */
   int32_t n_experts, n_picked;
-  bool accumulate;
+  enum gate_layout layout;
+  enum activation activation;
+  bool accumulate, share_input;
   float *scratch;
 };
 
 struct matmul_heads_params;
 struct norm_params;
+struct scale_rows_params;
 struct gather_params;
 struct compute_training;
 
@@ -104,10 +130,18 @@ struct compute {
   /* Per head: out[i, h, :] = W_h x[i, h, :] (or W_h^T x), W_h = rows [h*rows_per_head + row_begin, + n_rows) of w.
    * not transposed: x [.., n_in], out [.., n_rows]; transposed: x [.., n_rows], out [.., n_in]. */
   void (*matmul_heads)(struct compute *c, const struct matmul_heads_params *p, int32_t n);
-  /* y = x / sqrt(mean(x^2) + eps) * w; w F32 [dim]; rows x_row/out_row apart (0: dim). */
+  /* y = x / sqrt(mean(x^2) + eps) * w; w F32 [w_rows, dim] or NULL (ones); rows x_row/out_row apart (0: dim). */
   void (*rms_norm)(struct compute *c, float *out, const float *x, const float *w, int32_t n, const struct norm_params *p);
+  /* y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + bias; bias [dim] or NULL; not in place with other strides. */
+  void (*layer_norm)(struct compute *c, float *out, const float *x, const float *w, int32_t n, const struct norm_params *p);
   void (*add)(struct compute *c, float *out, const float *a, const float *b, int64_t n_floats); /* out = a + b; may alias */
   void (*add_bias)(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim);
+  void (*add_scaled)(struct compute *c, float *x, const float *a, float scale, int64_t n_floats); /* x += scale * a */
+  void (*scale)(struct compute *c, float *x, float factor, int64_t n_floats);                    /* x *= factor */
+  void (*softcap)(struct compute *c, float *x, float cap, int64_t n_floats);                     /* x = cap tanh(x / cap) */
+  void (*scale_rows)(struct compute *c, float *x, const struct scale_rows_params *p, int32_t n);
+  /* out = act(gate) * up, or act(gate) when up is NULL; may alias. */
+  void (*activate)(struct compute *c, float *out, const float *gate, const float *up, int64_t n_floats, enum activation kind);
   void (*silu_mul)(struct compute *c, float *out, const float *gate, const float *up, int64_t n_floats); /* silu(gate)*up */
   void (*rope)(struct compute *c, const struct rope_params *p, int32_t n);
   void (*kv_write)(struct compute *c, const struct kv_write_params *p, int32_t n);
@@ -128,9 +162,18 @@ struct matmul_heads_params {
   bool transpose;
   int64_t out_row, out_head, x_row, x_head; /* strides in floats */
 };
+/* x[i, :] *= factors[index[i]], or 1 / (1 + exp(-gate[i])) when factors is NULL. */
+struct scale_rows_params {
+  const float *factors;
+  const int32_t *index; /* [n] */
+  const float *gate;    /* [n] */
+  int32_t dim;
+};
 struct norm_params {
   int32_t dim;
+  int32_t w_rows;         /* row i is multiplied by weight row i % w_rows (per-head weights); 0: one row of weights */
   float eps;
+  const float *bias;      /* layer_norm only */
   int64_t x_row, out_row; /* 0: dim */
 };
 struct gather_params {

@@ -60,6 +60,14 @@ void cpu_matmul(struct compute *c, float *out, const float *x, const struct weig
 void cpu_matmul_heads(struct compute *c, const struct matmul_heads_params *p, int32_t n);
 void cpu_rms_norm(struct compute *c, float *out, const float *x, const float *w, int32_t n,
                   const struct norm_params *p);
+void cpu_layer_norm(struct compute *c, float *out, const float *x, const float *w, int32_t n,
+                    const struct norm_params *p);
+void cpu_add_scaled(struct compute *c, float *x, const float *a, float scale, int64_t n_floats);
+void cpu_scale(struct compute *c, float *x, float factor, int64_t n_floats);
+void cpu_softcap(struct compute *c, float *x, float cap, int64_t n_floats);
+void cpu_scale_rows(struct compute *c, float *x, const struct scale_rows_params *p, int32_t n);
+void cpu_activate(struct compute *c, float *out, const float *gate, const float *up, int64_t n_floats,
+                  enum activation kind);
 void cpu_add(struct compute *c, float *out, const float *a, const float *b, int64_t n_floats);
 void cpu_add_bias(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim);
 void cpu_silu_mul(struct compute *c, float *out, const float *gate, const float *up, int64_t n_floats);

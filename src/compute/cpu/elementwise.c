@@ -12,6 +12,8 @@ struct args {
   const int32_t *rows;
   int32_t dim;
   int64_t in_row, out_row;
+  float factor;
+  enum activation kind;
 };
 
 static void embed_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
@@ -49,6 +51,67 @@ static void bias_rows(struct cpu_compute *c, const void *args, int64_t begin, in
 void cpu_add_bias(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim) {
   const struct args args = {.out = x, .a = bias, .dim = dim};
   cpu_for(cpu_of(c), dim, n, bias_rows, &args);
+}
+
+static void add_scaled_some(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct args *p = args;
+  float *out = p->out;
+  for (int64_t i = begin; i < end; i++) out[i] += p->factor * p->a[i];
+}
+
+void cpu_add_scaled(struct compute *c, float *x, const float *a, float scale, int64_t n_floats) {
+  const struct args args = {.out = x, .a = a, .factor = scale};
+  cpu_for(cpu_of(c), 1, n_floats, add_scaled_some, &args);
+}
+
+static void scale_some(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct args *p = args;
+  float *out = p->out;
+  for (int64_t i = begin; i < end; i++) out[i] *= p->factor;
+}
+
+void cpu_scale(struct compute *c, float *x, float factor, int64_t n_floats) {
+  const struct args args = {.out = x, .factor = factor};
+  cpu_for(cpu_of(c), 1, n_floats, scale_some, &args);
+}
+
+static void softcap_some(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct args *p = args;
+  float *out = p->out;
+  for (int64_t i = begin; i < end; i++) out[i] = p->factor * tanhf(out[i] / p->factor);
+}
+
+void cpu_softcap(struct compute *c, float *x, float cap, int64_t n_floats) {
+  const struct args args = {.out = x, .factor = cap};
+  cpu_for(cpu_of(c), 20, n_floats, softcap_some, &args);
+}
+
+static void scale_some_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct args *p = args;
+  for (int64_t i = begin; i < end; i++) {
+    float *row = (float *)p->out + i * p->dim, factor = p->a ? p->a[p->rows[i]] : 1.0f / (1.0f + expf(-p->b[i]));
+    for (int32_t k = 0; k < p->dim; k++) row[k] *= factor;
+  }
+}
+
+void cpu_scale_rows(struct compute *c, float *x, const struct scale_rows_params *p, int32_t n) {
+  const struct args args = {.out = x, .a = p->factors, .b = p->gate, .rows = p->index, .dim = p->dim};
+  cpu_for(cpu_of(c), p->dim, n, scale_some_rows, &args);
+}
+
+static void activate_some(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  const struct args *p = args;
+  c->kernels->activate((float *)p->out + begin, p->a + begin, p->b ? p->b + begin : NULL, end - begin, p->kind);
+}
+
+void cpu_activate(struct compute *c, float *out, const float *gate, const float *up, int64_t n_floats,
+                  enum activation kind) {
+  const struct args args = {.out = out, .a = gate, .b = up, .kind = kind};
+  cpu_for(cpu_of(c), 14, n_floats, activate_some, &args);
 }
 
 static void silu_some(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {

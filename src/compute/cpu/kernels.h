@@ -28,6 +28,9 @@ struct kernels {
   void (*transposed)(float *const *out, const float *const *x, const struct weight *w, int32_t n, float *tile);
   void (*attend)(const struct attention_params *p, int32_t row, int32_t head);
   void (*rms_norm)(float *out, const float *x, const float *w, int32_t dim, float eps);
+  void (*layer_norm)(float *out, const float *x, const float *w, const struct norm_params *p);
+  /* out = act(gate) * up; up NULL: act(gate) */
+  void (*activate)(float *out, const float *gate, const float *up, int64_t n, enum activation kind);
   void (*silu_mul)(float *out, const float *gate, const float *up, int64_t n);
   float (*softmax)(float *x, int32_t n); /* in place; returns the log of the sum of exponentials */
   int32_t (*argmax)(const float *x, int32_t n);

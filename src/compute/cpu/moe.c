@@ -69,6 +69,7 @@ static void route_row(const struct router_params *p, int32_t row) {
     choice[expert[k]] = -INFINITY;
   }
   if (p->kind == ROUTER_TOPK_SOFTMAX) row_softmax(out, p->n_picked);
+  for (int32_t k = 0; k < p->n_picked && p->kind == ROUTER_SIGMOID_TOPK; k++) out[k] = 1.0f / (1.0f + expf(-out[k]));
   float sum = 0;
   for (int32_t k = 0; k < p->n_picked; k++) sum += out[k];
   for (int32_t k = 0; k < p->n_picked; k++) out[k] = (p->normalise ? out[k] / (sum + 1e-20f) : out[k]) * p->scale;
@@ -89,12 +90,12 @@ void cpu_router(struct compute *compute, const struct router_params *p, int32_t 
 
 int64_t compute_moe_scratch_floats(int32_t n, int32_t n_picked, int32_t hidden, int32_t intermediate) {
   int64_t slots = (int64_t)n * n_picked;
-  return slots * (2 * (int64_t)intermediate + hidden) + slots * 10 + 64; /* pointers of four row lists and the order */
+  return slots * (3 * (int64_t)intermediate + hidden) + slots * 10 + 64; /* pointers of five row lists */
 }
 
-/* The scratch carved: slot s = i * K + k holds what expert k of row i makes; order lists slots expert by expert. */
+/* The scratch carved: slot s = i * K + k holds what expert k of row i makes. Row lists are in grouped order, expert by expert. */
 struct moe_plan {
-  float *gate, *up, *down;   /* [slots, I], [slots, I], [slots, H] */
+  float *both, *act, *down;  /* [slots, 2I] gate and up as the layout has them, [slots, I], [slots, H] */
   const float **x, **hidden; /* [slots] in grouped order */
   float **gate_rows, **up_rows, **down_rows;
   int32_t first[EXPERTS_MAX + 1]; /* first[e]: where expert e's slots begin in grouped order */
@@ -102,20 +103,20 @@ struct moe_plan {
 };
 
 static void plan_carve(struct moe_plan *plan, const struct moe_params *p, int32_t n) {
-  int64_t slots = (int64_t)n * p->n_picked, intermediate = p->gate[0].n_out;
+  int64_t slots = (int64_t)n * p->n_picked, intermediate = p->down[0].n_in;
   uint8_t *at = (uint8_t *)p->scratch;
   plan->x = (const float **)(void *)at;
   plan->hidden = plan->x + slots;
   plan->gate_rows = (float **)(void *)(plan->hidden + slots);
   plan->up_rows = plan->gate_rows + slots;
   plan->down_rows = plan->up_rows + slots;
-  plan->gate = (float *)(void *)(plan->down_rows + slots);
-  plan->up = plan->gate + slots * intermediate;
-  plan->down = plan->up + slots * intermediate;
+  plan->both = (float *)(void *)(plan->down_rows + slots);
+  plan->act = plan->both + slots * 2 * intermediate;
+  plan->down = plan->act + slots * intermediate;
 }
 
 static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_t n) {
-  int32_t slots = n * p->n_picked, hidden = p->down[0].n_out, intermediate = p->gate[0].n_out, next[EXPERTS_MAX];
+  int32_t slots = n * p->n_picked, hidden = p->down[0].n_out, intermediate = p->down[0].n_in, next[EXPERTS_MAX];
   memset(plan->first, 0, sizeof(int32_t) * (size_t)(p->n_experts + 1));
   for (int32_t s = 0; s < slots; s++) plan->first[p->expert[s] + 1]++;
   plan->n_used = 0;
@@ -127,35 +128,54 @@ static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_
   for (int32_t s = 0; s < slots; s++) {
     int32_t at = next[p->expert[s]]++;
     plan->x[at] = p->x + (int64_t)(s / p->n_picked) * hidden;
-    plan->gate_rows[at] = plan->gate + (int64_t)s * intermediate;
-    plan->up_rows[at] = plan->up + (int64_t)s * intermediate;
-    plan->hidden[at] = plan->gate_rows[at];
+    plan->gate_rows[at] = plan->both + (int64_t)s * 2 * intermediate;
+    plan->up_rows[at] = plan->gate_rows[at] + intermediate;
+    plan->hidden[at] = plan->act + (int64_t)s * intermediate;
     plan->down_rows[at] = plan->down + (int64_t)s * hidden;
   }
 }
 
-/* One thread's outputs of expert e's gate and up, then their product in place of the gate. */
+/* One thread's outputs of the used experts' gates and ups. */
 static void experts_up(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread,
                        int team) {
   for (int32_t u = 0; u < plan->n_used; u++) {
-    int32_t e = plan->used[u], at = plan->first[e], n = plan->first[e + 1] - at, range[2];
+    int32_t e = plan->used[u], at = plan->first[e], range[2];
     cpu_share(range, p->gate[e].n_out, thread, team);
     struct rows_dot_params part = {.w = &p->gate[e],
                                    .begin = range[0],
                                    .end = range[1],
                                    .x = plan->x + at,
                                    .out = plan->gate_rows + at,
-                                   .n = n,
+                                   .n = plan->first[e + 1] - at,
                                    .tile = cpu_tile(c, thread)};
     c->kernels->rows_dot(&part);
+    if (p->layout != GATE_UP_SEPARATE) continue;
     part.w = &p->up[e];
     part.out = plan->up_rows + at;
     c->kernels->rows_dot(&part);
-    for (int32_t r = at; r < at + n; r++) {
-      float *gate = plan->gate_rows[r] + range[0];
-      c->kernels->silu_mul(gate, gate, plan->up_rows[r] + range[0], range[1] - range[0]);
-    }
   }
+}
+
+/* Pairs (gate, up) to halves; both and act hold the slot, act is free to use. */
+static void split_pairs(float *both, float *act, int32_t intermediate) {
+  for (int32_t j = 0; j < intermediate; j++) act[j] = both[2 * j + 1];
+  for (int32_t j = 0; j < intermediate; j++) both[j] = both[2 * j];
+  memcpy(both + intermediate, act, sizeof(float) * (size_t)intermediate);
+}
+
+/* act(gate) * up of one slot. */
+static void activate_slot(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int32_t slot) {
+  int32_t intermediate = p->down[0].n_in, outputs = p->gate[0].n_out;
+  float *both = plan->both + (int64_t)slot * 2 * intermediate, *act = plan->act + (int64_t)slot * intermediate;
+  if (p->share_input) {
+    for (int32_t j = 0; j < 2 * intermediate; j++) both[j] *= p->share[slot];
+  }
+  if (p->gate_bias) {
+    const float *bias = p->gate_bias + (int64_t)p->expert[slot] * outputs;
+    for (int32_t j = 0; j < outputs; j++) both[j] += bias[j];
+  }
+  if (p->layout == GATE_UP_PAIRS) split_pairs(both, act, intermediate);
+  c->kernels->activate(act, both, both + intermediate, intermediate, p->activation);
 }
 
 static void experts_down(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread,
@@ -180,8 +200,9 @@ static void combine_row(const struct moe_params *p, const struct moe_plan *plan,
   if (!p->accumulate) memset(out, 0, sizeof(float) * (size_t)hidden);
   for (int32_t k = 0; k < p->n_picked; k++) {
     const float *y = plan->down + ((int64_t)row * p->n_picked + k) * hidden;
-    float share = p->share[(int64_t)row * p->n_picked + k];
-    for (int32_t h = 0; h < hidden; h++) out[h] += share * y[h];
+    float share = p->share_input ? 1.0f : p->share[(int64_t)row * p->n_picked + k];
+    const float *bias = p->down_bias ? p->down_bias + (int64_t)p->expert[row * p->n_picked + k] * hidden : NULL;
+    for (int32_t h = 0; h < hidden; h++) out[h] += share * (bias ? y[h] + bias[h] : y[h]);
   }
 }
 
@@ -192,9 +213,10 @@ void cpu_moe(struct compute *compute, const struct moe_params *p, int32_t n) {
   if (n == 0) return;
   plan_carve(&plan, p, n);
   plan_group(&plan, p, n);
-  int team = cpu_team(c, 3.0 * n * p->n_picked * p->gate[0].n_in * p->gate[0].n_out);
+  int team = cpu_team(c, 3.0 * n * p->n_picked * p->gate[0].n_in * p->down[0].n_in);
   if (team == 1) {
     experts_up(c, p, &plan, 0, 1);
+    for (int32_t s = 0; s < n * p->n_picked; s++) activate_slot(c, p, &plan, s);
     experts_down(c, p, &plan, 0, 1);
     for (int32_t i = 0; i < n; i++) combine_row(p, &plan, i);
     return;
@@ -204,6 +226,8 @@ void cpu_moe(struct compute *compute, const struct moe_params *p, int32_t n) {
     int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
     experts_up(c, p, &plan, thread, n_threads);
 #pragma omp barrier
+#pragma omp for schedule(static)
+    for (int32_t s = 0; s < n * p->n_picked; s++) activate_slot(c, p, &plan, s);
     experts_down(c, p, &plan, thread, n_threads);
 #pragma omp barrier
 #pragma omp for schedule(static)

@@ -1,4 +1,4 @@
-/* norm.c - RMS normalisation, forward and backward. */
+/* norm.c - RMS normalisation, forward and backward, and layer normalisation. */
 #include "compute/cpu/cpu.h"
 
 #include <math.h>
@@ -10,10 +10,20 @@ struct norm_args {
   const struct norm_params *p;
 };
 
+static const float *row_weights(const struct norm_args *a, int64_t row) {
+  return a->p->w_rows > 1 ? a->w + row % a->p->w_rows * a->p->dim : a->w;
+}
+
 static void norm_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
   const struct norm_args *a = args;
   for (int64_t i = begin; i < end; i++)
-    c->kernels->rms_norm(a->out + i * a->out_row, a->x + i * a->x_row, a->w, a->p->dim, a->p->eps);
+    c->kernels->rms_norm(a->out + i * a->out_row, a->x + i * a->x_row, row_weights(a, i), a->p->dim, a->p->eps);
+}
+
+static void layer_norm_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  const struct norm_args *a = args;
+  for (int64_t i = begin; i < end; i++)
+    c->kernels->layer_norm(a->out + i * a->out_row, a->x + i * a->x_row, row_weights(a, i), a->p);
 }
 
 void cpu_rms_norm(struct compute *compute, float *out, const float *x, const float *w, int32_t n,
@@ -25,6 +35,17 @@ void cpu_rms_norm(struct compute *compute, float *out, const float *x, const flo
                                  .out_row = p->out_row ? p->out_row : p->dim,
                                  .p = p};
   cpu_for(cpu_of(compute), 4.0 * p->dim, n, norm_rows, &args);
+}
+
+void cpu_layer_norm(struct compute *compute, float *out, const float *x, const float *w, int32_t n,
+                    const struct norm_params *p) {
+  const struct norm_args args = {.out = out,
+                                 .x = x,
+                                 .w = w,
+                                 .x_row = p->x_row ? p->x_row : p->dim,
+                                 .out_row = p->out_row ? p->out_row : p->dim,
+                                 .p = p};
+  cpu_for(cpu_of(compute), 6.0 * p->dim, n, layer_norm_rows, &args);
 }
 
 /* ---- backward: with s = 1/sqrt(mean(x^2) + eps) and g = d_y * w,

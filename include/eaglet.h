@@ -78,7 +78,7 @@ enum eaglet_precision { EAGLET_PRECISION_DEFAULT, EAGLET_PRECISION_EXACT, EAGLET
 
 struct eaglet_engine_params {
   const char *model;              /* directory, or org/name[@rev] in the local hub cache */
-  const char *draft;              /* directory of an EAGLE-3 head, or NULL: plain decoding */
+  const char *draft;              /* EAGLE-3 head, named as model is, or NULL: plain decoding */
   const char *hub_cache;          /* hub cache directory; NULL: no hub lookup */
   const char *device;             /* "cpu" (default) */
   enum eaglet_precision precision; /* default fast */
@@ -87,6 +87,7 @@ struct eaglet_engine_params {
   int32_t context_max;            /* tokens per sequence, default: the model's, capped at 4096 */
   int32_t rows_max;               /* rows of one forward call, default 512 */
   int32_t draft_len_max;          /* drafted tokens per round, default 7 */
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 
 struct eaglet_engine;
@@ -143,7 +144,9 @@ EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_step(struct eaglet_engine *
 
 /* ---- text of a model ------------------------------------------------------------------------------------------------- */
 
-enum eaglet_special { EAGLET_SPECIAL_ALLOW, EAGLET_SPECIAL_AS_TEXT };
+/* Text of special tokens becomes their ids, or is ordinary text, or becomes their ids with BOS and EOS added as the checkpoint
+ * does for a raw prompt. */
+enum eaglet_special { EAGLET_SPECIAL_ALLOW, EAGLET_SPECIAL_AS_TEXT, EAGLET_SPECIAL_ADD };
 
 struct eaglet_tokenizer; /* tokenizer, special tokens, chat template and stop ids of one checkpoint; immutable */
 
@@ -187,6 +190,7 @@ EAGLET_API void eaglet_rendered_clear(struct eaglet_rendered *rendered);
 
 struct eaglet_inspect_params {
   const char *model, *draft, *hub_cache;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_inspect(const struct eaglet_inspect_params *params,
                                                              struct eaglet_text *json, struct eaglet_error *err);
@@ -197,6 +201,7 @@ struct eaglet_verify_params {
   enum eaglet_precision precision; /* default exact */
   double tolerance;      /* max_rel, default 2e-3 */
   int32_t threads;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 /* Returns EAGLET_E_CHECK (with *json filled) when a value is above tolerance. */
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_verify(const struct eaglet_verify_params *params, struct eaglet_text *json,
@@ -205,6 +210,7 @@ EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_verify(const struct eaglet_
 struct eaglet_check_pair_params {
   const char *model, *draft, *hub_cache;
   int32_t threads;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *params,
                                                                 struct eaglet_text *json, struct eaglet_error *err);
@@ -228,6 +234,7 @@ struct eaglet_prepare_params {
   uint64_t seed;
   int32_t threads;
   struct eaglet_progress progress;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_prepare(const struct eaglet_prepare_params *params,
                                                              struct eaglet_text *report, struct eaglet_error *err);
@@ -248,6 +255,7 @@ struct eaglet_extract_params {
   bool replace;       /* discard features of other settings in out */
   int32_t threads;
   struct eaglet_progress progress;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_extract(const struct eaglet_extract_params *params,
                                                              struct eaglet_text *report, struct eaglet_error *err);
@@ -256,7 +264,7 @@ struct eaglet_train_params {
   const char *model, *hub_cache, *data, *out;
   const char *features;   /* directory written by extract; NULL: the target runs live */
   const char *vocab;      /* file written by vocab; NULL: data/vocab.safetensors if present, else the whole vocabulary */
-  const char *init;       /* warm start from an existing head (keeps its d2t) */
+  const char *init;       /* warm start from an existing head, named as model is (keeps its d2t) */
   const char *states;     /* as extract */
   bool resume;            /* continue from out's saved state */
   int32_t steps;          /* optimizer steps; 0: epochs decides */
@@ -278,6 +286,7 @@ struct eaglet_train_params {
   int32_t stop_after;     /* stop (state saved) after this many steps of this run; 0 = none */
   int32_t threads;
   struct eaglet_progress progress;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 /* Writes out/{config.json,model.safetensors} (the head), out/state (resume), out/metrics.jsonl, out/run.ini. */
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_train(const struct eaglet_train_params *params, struct eaglet_text *report,
@@ -297,6 +306,7 @@ struct eaglet_eval_params {
   enum eaglet_precision precision;
   int32_t threads;
   struct eaglet_progress progress;
+  bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_eval(const struct eaglet_eval_params *params, struct eaglet_text *json,
                                                           struct eaglet_error *err);

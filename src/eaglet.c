@@ -107,6 +107,7 @@ enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, co
                                          struct eaglet_error *err) {
   char *directory = NULL;
   *tokenizer = NULL;
+  if (!model) FAIL(err, EAGLET_E_USAGE, "no model given");
   TRY(checkpoint_resolve(&directory, model, hub_cache, err));
   struct eaglet_tokenizer *opened = memory_alloc(sizeof *opened);
   enum eaglet_status status = tokenizer_open(&opened->tokenizer, directory, err);
@@ -245,14 +246,15 @@ static void inspect_text(json_t *document, const char *model, const char *hub_ca
   eaglet_tokenizer_close(tokenizer);
 }
 
-static enum eaglet_status pair_report(json_t **report, const char *model, const char *draft, int32_t threads, struct eaglet_error *err) {
+/* params: resolved. */
+static enum eaglet_status pair_report(json_t **report, const struct eaglet_check_pair_params *params, struct eaglet_error *err) {
   struct compute *compute = NULL;
   struct model *target = NULL;
   *report = NULL;
-  TRY(compute_open_cpu(&compute, threads, EAGLET_PRECISION_EXACT, err));
-  const struct model_params params = {.path = model, .compute = compute};
-  enum eaglet_status status = model_open(&target, &params, err);
-  if (status == EAGLET_OK) status = check_pair_run(report, target, draft, err);
+  TRY(compute_open_cpu(&compute, params->threads, EAGLET_PRECISION_EXACT, err));
+  const struct model_params open = {.path = params->model, .ignore_index = params->ignore_index, .compute = compute};
+  enum eaglet_status status = model_open(&target, &open, err);
+  if (status == EAGLET_OK) status = check_pair_run(report, target, params->draft, err);
   model_close(target);
   compute_close(compute);
   return status;
@@ -263,10 +265,12 @@ enum eaglet_status eaglet_inspect(const struct eaglet_inspect_params *params, st
   json_t *document = NULL, *pairing = NULL;
   *json = (struct eaglet_text){0};
   TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
-  enum eaglet_status status = inspect_json(&document, model, err);
+  const struct eaglet_inspect_params resolved = {.model = model, .draft = draft, .ignore_index = params->ignore_index};
+  enum eaglet_status status = inspect_json(&document, &resolved, err);
   if (status == EAGLET_OK) inspect_text(document, params->model, params->hub_cache);
   if (status == EAGLET_OK && draft) {
-    status = pair_report(&pairing, model, draft, 0, err);
+    const struct eaglet_check_pair_params pair = {.model = model, .draft = draft, .ignore_index = params->ignore_index};
+    status = pair_report(&pairing, &pair, err);
     if (pairing) json_object_set_new(document, "pairing", pairing);
   }
   if (document) *json = json_dump(document, 2);
@@ -293,7 +297,9 @@ enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *para
   *json = (struct eaglet_text){0};
   if (!params->draft) FAIL(err, EAGLET_E_USAGE, "no draft given");
   TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
-  enum eaglet_status status = pair_report(&report, model, draft, params->threads, err);
+  const struct eaglet_check_pair_params resolved = {
+      .model = model, .draft = draft, .ignore_index = params->ignore_index, .threads = params->threads};
+  enum eaglet_status status = pair_report(&report, &resolved, err);
   if (report) *json = json_dump(report, 2);
   json_decref(report);
   free(model);
@@ -317,7 +323,19 @@ enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *para
 
 PIPELINE(eaglet_prepare, eaglet_prepare_params, prepare_run)
 PIPELINE(eaglet_extract, eaglet_extract_params, extract_run)
-PIPELINE(eaglet_train, eaglet_train_params, train_run)
+
+enum eaglet_status eaglet_train(const struct eaglet_train_params *params, struct eaglet_text *report, struct eaglet_error *err) {
+  char *model, *init;
+  *report = (struct eaglet_text){0};
+  TRY(resolve_pair(&model, &init, (const char *const[]){params->model, params->init}, params->hub_cache, err));
+  struct eaglet_train_params resolved = *params;
+  resolved.model = model;
+  resolved.init = init;
+  enum eaglet_status status = train_run(&resolved, report, err);
+  free(model);
+  free(init);
+  return status;
+}
 
 enum eaglet_status eaglet_vocab(const struct eaglet_vocab_params *params, struct eaglet_text *report, struct eaglet_error *err) {
   *report = (struct eaglet_text){0};

@@ -104,13 +104,23 @@ static void f64_to_f32(float *to, const unsigned char *from, size_t n) {
   }
 }
 
+static void f8_to_f32(float *to, const unsigned char *from, enum dtype dtype, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    to[i] = dtype == DTYPE_F8_E4M3   ? dtype_f8_e4m3_to_f32(from[i])
+            : dtype == DTYPE_F8_E5M2 ? dtype_f8_e5m2_to_f32(from[i])
+                                     : dtype_f8_e8m0_to_f32(from[i]);
+  }
+}
+
 void dtype_to_f32(float *to, const void *from, enum dtype dtype, size_t n) {
-  ASSERT(dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F64);
+  bool f8 = dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 || dtype == DTYPE_F8_E8M0;
+  ASSERT(f8 || dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F64);
   if (n == 0) return;
   if (dtype == DTYPE_F32) memcpy(to, from, n * sizeof *to);
   if (dtype == DTYPE_BF16) bf16_to_f32(to, from, n);
   if (dtype == DTYPE_F16) f16_to_f32(to, from, n);
   if (dtype == DTYPE_F64) f64_to_f32(to, from, n);
+  if (f8) f8_to_f32(to, from, dtype, n);
 }
 
 void dtype_from_f32(void *to, enum dtype dtype, const float *from, size_t n) {

@@ -30,8 +30,23 @@ static inline uint16_t dtype_f32_to_bf16(float f) { /* round to nearest even; Na
   return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 float dtype_f16_to_f32(uint16_t v);
+/* F8_E4M3 (no infinities, 0x7f and 0xff are NaN), F8_E5M2, F8_E8M0 (2^(v-127), 255 is NaN). */
+static inline float dtype_f8_e4m3_to_f32(uint8_t v) {
+  uint32_t u = (uint32_t)(v & 0x7f) << 20 | (uint32_t)(v & 0x80) << 24; /* the exponent is 120 too low; subnormals too */
+  float f;
+  if ((v & 0x7f) == 0x7f) u |= 0x7fc00000u;
+  memcpy(&f, &u, sizeof f);
+  return f * 0x1p120f;
+}
+static inline float dtype_f8_e5m2_to_f32(uint8_t v) { return dtype_f16_to_f32((uint16_t)(v << 8)); }
+static inline float dtype_f8_e8m0_to_f32(uint8_t v) {
+  uint32_t u = v == 255 ? 0x7fc00000u : v == 0 ? 0x00400000u : (uint32_t)v << 23;
+  float f;
+  memcpy(&f, &u, sizeof f);
+  return f;
+}
 uint16_t dtype_f32_to_f16(float f);
-/* Converts n elements of a float type (F32, BF16, F16, F64) at from (any alignment) to F32. ASSERTs a float type. */
+/* Converts n elements of a float type (F32, BF16, F16, F64, F8_E4M3, F8_E5M2, F8_E8M0) at from (any alignment) to F32. ASSERTs a float type. */
 void dtype_to_f32(float *to, const void *from, enum dtype dtype, size_t n);
 void dtype_from_f32(void *to, enum dtype dtype, const float *from, size_t n); /* F32, BF16, F16 */
 

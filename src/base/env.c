@@ -5,6 +5,7 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* An unset and an empty variable are the same. */
@@ -13,15 +14,24 @@ static const char *variable(const char *name) {
   return value && *value ? value : NULL;
 }
 
+/* A leading ~/ is the user's home, as the hub's own client reads it: quoted values reach us unexpanded. */
+static char *directory_of(const char *value, const char *below) {
+  const char *home = variable("HOME");
+  char *root = home && (!strcmp(value, "~") || !strncmp(value, "~/", 2)) ? memory_format("%s%s", home, value + 1) : memory_copy_string(value);
+  char *path = below ? file_join(root, below) : memory_copy_string(root);
+  free(root);
+  return path;
+}
+
 static char *find_hub_cache(void) {
-  const char *directory = variable("HF_HUB_CACHE");
-  if (directory) return memory_copy_string(directory);
-  directory = variable("HF_HOME");
-  if (directory) return file_join(directory, "hub");
-  directory = variable("XDG_CACHE_HOME");
-  if (directory) return file_join(directory, "huggingface/hub");
-  directory = variable("HOME");
-  return directory ? file_join(directory, ".cache/huggingface/hub") : NULL;
+  static const struct {
+    const char *name, *below;
+  } places[] = {{"HF_HUB_CACHE", NULL}, {"HUGGINGFACE_HUB_CACHE", NULL}, {"HF_HOME", "hub"}, {"XDG_CACHE_HOME", "huggingface/hub"}, {"HOME", ".cache/huggingface/hub"}};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    const char *value = variable(places[i].name);
+    if (value) return directory_of(value, places[i].below);
+  }
+  return NULL;
 }
 
 void env_read(struct env *env) {

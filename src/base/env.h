@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 struct env {
-  char *hub_cache; /* HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub; NULL if none */
+  char *hub_cache; /* HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE (its older name), else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub; NULL if none */
   bool no_color;   /* NO_COLOR set and not empty */
   int columns;     /* COLUMNS or 80 */
 };

@@ -140,6 +140,8 @@ int64_t file_length(const char *path) {
   return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;
 }
 
+char *file_real_path(const char *path) { return realpath(path, NULL); }
+
 enum eaglet_status file_make_directory(const char *path, struct eaglet_error *err) {
   char *prefix = memory_copy_string(path);
   size_t length = strlen(prefix);

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/options_internal.h"
+#include "base/util.h"
 
 #include <errno.h>
 #include <ini.h>
@@ -75,33 +76,13 @@ static const struct option *find_letter(const struct options_spec *spec, char le
   return NULL;
 }
 
-static int least(int a, int b) { return a < b ? a : b; }
-
-/* Edits (insert, delete, replace, swap of neighbours) from a to b. */
-static int distance(const char *a, size_t n_a, const char *b, size_t n_b) {
-  int rows[3][NAME_MAX_LENGTH + 1];
-  if (n_a > NAME_MAX_LENGTH || n_b > NAME_MAX_LENGTH) return NAME_MAX_LENGTH;
-  int *before = rows[0], *last = rows[1], *row = rows[2];
-  for (size_t j = 0; j <= n_b; j++) last[j] = (int)j;
-  for (size_t i = 1; i <= n_a; i++) {
-    row[0] = (int)i;
-    for (size_t j = 1; j <= n_b; j++) {
-      row[j] = least(last[j - 1] + (a[i - 1] != b[j - 1]), least(last[j], row[j - 1]) + 1);
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = least(row[j], before[j - 2] + 1);
-    }
-    int *recycled = before;
-    before = last, last = row, row = recycled;
-  }
-  return last[n_b];
-}
-
 /* The option that was probably meant, or NULL. A beginning of exactly one name counts as close. */
 static const struct option *nearest(const struct options_spec *spec, const char *name, size_t length) {
   struct option_walk walk = options_walk(spec);
   const struct option *option, *best = NULL;
   int best_distance = length < 6 ? 2 : 1 + (int)length / 3;
   while ((option = options_next(&walk))) {
-    int edits = length >= 3 && !strncmp(option->name, name, length) ? 0 : distance(name, length, option->name, strlen(option->name));
+    int edits = length >= 3 && !strncmp(option->name, name, length) ? 0 : text_distance(name, length, option->name, strlen(option->name));
     if (edits <= best_distance && (!best || edits < best_distance)) best = option, best_distance = edits;
   }
   return best;
@@ -248,7 +229,8 @@ static enum eaglet_status take_letters(struct parser *p, const char *argument) {
 
 static enum eaglet_status take_positional(struct parser *p, const char *argument) {
   const int room = (int)(sizeof p->result->positional / sizeof *p->result->positional);
-  if (p->result->n_positional >= least(p->spec->n_positional_max, room)) {
+  const int most = p->spec->n_positional_max < room ? p->spec->n_positional_max : room;
+  if (p->result->n_positional >= most) {
     FAIL(p->err, EAGLET_E_USAGE, "unexpected argument '%s'", argument);
   }
   p->result->positional[p->result->n_positional++] = argument;

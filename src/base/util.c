@@ -144,3 +144,22 @@ void log_warning(const char *format, ...) {
   va_end(arguments);
   fprintf(stderr, "eaglet: warning: %s\n", message);
 }
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+int text_distance(const char *a, size_t n_a, const char *b, size_t n_b) {
+  int rows[3][TEXT_DISTANCE_MAX + 1];
+  if (n_a > TEXT_DISTANCE_MAX || n_b > TEXT_DISTANCE_MAX) return TEXT_DISTANCE_MAX;
+  int *before = rows[0], *last = rows[1], *row = rows[2];
+  for (size_t j = 0; j <= n_b; j++) last[j] = (int)j;
+  for (size_t i = 1; i <= n_a; i++) {
+    row[0] = (int)i;
+    for (size_t j = 1; j <= n_b; j++) {
+      row[j] = least(last[j - 1] + (a[i - 1] != b[j - 1]), least(last[j], row[j - 1]) + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = least(row[j], before[j - 2] + 1);
+    }
+    int *recycled = before;
+    before = last, last = row, row = recycled;
+  }
+  return last[n_b];
+}

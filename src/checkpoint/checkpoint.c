@@ -4,81 +4,13 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "base/util.h"
+#include "checkpoint/hub.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define MISSING_NAMED_MAX 8 /* shards that one message lists */
-
-/* ---- names ---- */
-
-struct hub_name {
-  const char *organisation, *name, *revision; /* borrowed; the first two not terminated */
-  int n_organisation, n_name;
-};
-
-/* org/name[@rev]. False for what cannot be one, so that no part can lead out of its folder. */
-static bool hub_name_parse(struct hub_name *hub, const char *model) {
-  size_t n_model = strcspn(model, "@");
-  const char *slash = memchr(model, '/', n_model);
-  if (!slash || slash == model || strstr(model, "..")) return false;
-  *hub = (struct hub_name){.organisation = model, .name = slash + 1, .revision = model[n_model] ? model + n_model + 1 : "main"};
-  hub->n_organisation = (int)(slash - model);
-  hub->n_name = (int)n_model - hub->n_organisation - 1;
-  return hub->n_name > 0 && !memchr(hub->name, '/', (size_t)hub->n_name) && model[0] != '.' && hub->revision[0] &&
-         hub->revision[0] != '.' && hub->revision[0] != '/';
-}
-
-/* The commit that refs/REV names; NULL when there is no such file or it holds something else. The caller owns it. */
-static char *hub_ref_read(const char *ref) {
-  struct eaglet_text text = {0};
-  if (!file_exists(ref) || file_read(&text, ref, 4096, NULL) != EAGLET_OK) return NULL;
-  size_t length = strspn(text.data, "0123456789abcdefABCDEF");
-  bool whole = length > 0 && text.data[length + strspn(text.data + length, " \r\n")] == '\0';
-  char *commit = whole ? memory_copy_span(text.data, length) : NULL;
-  free(text.data);
-  return commit;
-}
-
-static enum eaglet_status resolve_in_hub(char **path, const char *model, const struct hub_name *hub, const char *hub_cache,
-                                         struct eaglet_error *err) {
-  char *folder = memory_format("%s/models--%.*s--%.*s", hub_cache, hub->n_organisation, hub->organisation, hub->n_name, hub->name);
-  char *ref = memory_format("%s/refs/%s", folder, hub->revision);
-  char *snapshot = memory_format("%s/snapshots/%s", folder, hub->revision);
-  char *commit = file_is_directory(snapshot) ? NULL : hub_ref_read(ref);
-  if (commit) {
-    free(snapshot);
-    snapshot = memory_format("%s/snapshots/%s", folder, commit);
-  }
-  enum eaglet_status status = EAGLET_OK;
-  if (file_is_directory(snapshot)) {
-    *path = memory_copy_string(snapshot);
-  } else if (!file_is_directory(folder)) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: no such directory, and not in the hub cache (looked for %s); nothing is downloaded", model, folder);
-  } else if (commit) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: %s names commit %s, but there is no %s; nothing is downloaded", model, ref, commit, snapshot);
-  } else {
-    status = error_set(err, EAGLET_E_INPUT, "%s: revision '%s' is not in the hub cache (looked for %s and %s); nothing is downloaded", model, hub->revision, ref, snapshot);
-  }
-  free(commit);
-  free(folder);
-  free(ref);
-  free(snapshot);
-  return status;
-}
-
-enum eaglet_status checkpoint_resolve(char **path, const char *model, const char *hub_cache, struct eaglet_error *err) {
-  struct hub_name hub;
-  *path = NULL;
-  if (file_is_directory(model)) {
-    *path = memory_copy_string(model);
-    return EAGLET_OK;
-  }
-  if (file_exists(model)) FAIL(err, EAGLET_E_INPUT, "%s: is a file; expected a model directory", model);
-  if (hub_cache && hub_name_parse(&hub, model)) return resolve_in_hub(path, model, &hub, hub_cache, err);
-  FAIL(err, EAGLET_E_INPUT, "%s: no such directory", model);
-}
 
 /* ---- which shards ---- */
 
@@ -136,7 +68,9 @@ static enum eaglet_status shards_present(const struct checkpoint *checkpoint, co
   if (n_missing > MISSING_NAMED_MAX) buffer_format(&missing, " and %zu more", n_missing - MISSING_NAMED_MAX);
   enum eaglet_status status = EAGLET_OK;
   if (n_missing > 0) {
-    status = error_set(err, EAGLET_E_INPUT, "%s: missing %zu of %zu shards (an interrupted download?): %s", checkpoint->path, n_missing, shards->n, missing.data);
+    char *advice = hub_advice(checkpoint->path);
+    status = error_set(err, EAGLET_E_INPUT, "%s: missing %zu of %zu shards (an interrupted download?): %s%s", checkpoint->path, n_missing, shards->n, missing.data, advice);
+    free(advice);
   }
   buffer_clear(&missing);
   return status;
@@ -166,8 +100,10 @@ static enum eaglet_status unindexed_shards(const struct checkpoint *checkpoint, 
     shards->names[shards->n++] = memory_copy_string(all->names[i]);
   }
   if (shards->n > 0) return EAGLET_OK;
-  FAIL(err, EAGLET_E_INPUT, "%s: no *.safetensors file%s", checkpoint->path,
-       pickled ? "; pickled weights (*.bin, *.pt) are never read: convert them to safetensors" : "");
+  char *advice = pickled ? memory_copy_string("; pickled weights (*.bin, *.pt) are never read: convert them to safetensors") : hub_advice(checkpoint->path);
+  error_set(err, EAGLET_E_INPUT, "%s: no *.safetensors file%s", checkpoint->path, advice);
+  free(advice);
+  return EAGLET_E_INPUT;
 }
 
 /* ---- the union of tensors ---- */
@@ -210,7 +146,7 @@ static enum eaglet_status check_index(const struct checkpoint *checkpoint, const
     const struct tensor_entry *tensor = checkpoint_peek(checkpoint, name);
     const char *file = tensor ? strrchr(tensor->path, '/') : NULL;
     if (!tensor || strcmp(file ? file + 1 : tensor->path, json_string_value(value)) != 0) {
-      FAIL(err, EAGLET_E_INPUT, "%s/" INDEX_NAME ": names %s in %s, but that file does not hold it (a stale index?)", checkpoint->path, name, json_string_value(value));
+      FAIL(err, EAGLET_E_INPUT, "%s/" INDEX_NAME ": names %s in %s, but that file does not hold it (a stale index? --ignore-index reads every *.safetensors file instead)", checkpoint->path, name, json_string_value(value));
     }
   }
   return EAGLET_OK;
@@ -237,11 +173,11 @@ done:
 }
 
 /* The listing decides whether there is an index: a dangling link to one (a hub cache cut short) is an error, not its absence. */
-static enum eaglet_status open_weights(struct checkpoint *checkpoint, struct eaglet_error *err) {
+static enum eaglet_status open_weights(struct checkpoint *checkpoint, bool ignore_index, struct eaglet_error *err) {
   struct file_list all, shards = {0};
   TRY(file_list_directory(&all, checkpoint->path, err));
   enum eaglet_status status;
-  if (list_holds(&all, INDEX_NAME)) {
+  if (list_holds(&all, INDEX_NAME) && !ignore_index) {
     status = open_indexed(checkpoint, &all, err);
   } else {
     status = unindexed_shards(checkpoint, &shards, &all, err);
@@ -261,19 +197,31 @@ static enum eaglet_status open_object(json_t **object, const char *directory, co
 }
 
 static enum eaglet_status open_configs(struct checkpoint *checkpoint, struct eaglet_error *err) {
-  TRY(open_object(&checkpoint->config, checkpoint->path, "config.json", err));
+  enum eaglet_status status = open_object(&checkpoint->config, checkpoint->path, "config.json", err);
+  if (status != EAGLET_OK) {
+    char *config = file_join(checkpoint->path, "config.json"), *advice = hub_advice(checkpoint->path);
+    if (*advice && !file_exists(config)) error_set(err, status, "%s: not there%s", config, advice);
+    free(config);
+    free(advice);
+    return status;
+  }
   char *path = file_join(checkpoint->path, "generation_config.json");
   bool present = file_exists(path);
   free(path);
   return present ? open_object(&checkpoint->generation_config, checkpoint->path, "generation_config.json", err) : EAGLET_OK;
 }
 
-enum eaglet_status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct eaglet_error *err) {
-  *checkpoint = (struct checkpoint){.path = memory_copy_string(path)};
+enum eaglet_status checkpoint_open_with(struct checkpoint *checkpoint, const struct checkpoint_params *params, struct eaglet_error *err) {
+  *checkpoint = (struct checkpoint){.path = memory_copy_string(params->path)};
   enum eaglet_status status = open_configs(checkpoint, err);
-  if (status == EAGLET_OK) status = open_weights(checkpoint, err);
+  if (status == EAGLET_OK) status = open_weights(checkpoint, params->ignore_index, err);
   if (status != EAGLET_OK) checkpoint_close(checkpoint);
   return status;
+}
+
+enum eaglet_status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct eaglet_error *err) {
+  const struct checkpoint_params params = {.path = path};
+  return checkpoint_open_with(checkpoint, &params, err);
 }
 
 static size_t tensor_at(const struct checkpoint *checkpoint, const char *name) {

@@ -15,11 +15,11 @@
 struct cli {
   struct env env;
   struct progress progress;
-  struct option common[8]; /* --threads --device --precision --config --json --quiet */
+  struct option common[8]; /* --threads --device --precision --ignore-index --config --json --quiet */
   int32_t threads;
   const char *device, *config;
   int precision; /* choice: 0 default, 1 exact, 2 fast */
-  bool json, quiet;
+  bool json, quiet, ignore_index;
   /* When set, commands only show their spec to it and return (help pages, man pages, completion). */
   void (*visit)(struct cli *cli, const struct options_spec *spec);
   struct buffer *visited;

@@ -62,6 +62,7 @@ int cmd_eval(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code == CLI_GO) {
     params.model = result.positional[0];
+    params.ignore_index = cli->ignore_index;
     params.prompts = prompts.values;
     params.n_prompts = prompts.n;
     params.precision = cli_precision(cli);

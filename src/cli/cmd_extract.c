@@ -29,6 +29,7 @@ int cmd_extract(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
   params.model = result.positional[0];
+  params.ignore_index = cli->ignore_index;
   params.threads = cli->threads;
   params.progress = progress_callbacks(&cli->progress);
   struct eaglet_text report = {0};

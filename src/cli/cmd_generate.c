@@ -174,6 +174,7 @@ int cmd_generate(struct cli *cli, int argc, char **argv) {
   g.model = result.positional[0];
   g.engine.model = g.model;
   g.engine.hub_cache = cli->env.hub_cache;
+  g.engine.ignore_index = cli->ignore_index;
   g.engine.device = cli->device;
   g.engine.precision = cli_precision(cli);
   g.engine.threads = cli->threads;

@@ -50,6 +50,7 @@ int cmd_inspect(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
   params.model = result.positional[0];
+  params.ignore_index = cli->ignore_index;
   struct eaglet_text json = {0};
   struct eaglet_error err = {0};
   enum eaglet_status status = eaglet_inspect(&params, &json, &err);

@@ -52,6 +52,7 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code == CLI_GO) {
     params.model = result.positional[0];
+    params.ignore_index = cli->ignore_index;
     params.data = data.values;
     params.n_data = data.n;
     params.threads = cli->threads;

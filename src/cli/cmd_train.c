@@ -55,6 +55,7 @@ int cmd_train(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
   params.model = result.positional[0];
+  params.ignore_index = cli->ignore_index;
   params.threads = cli->threads;
   params.progress = progress_callbacks(&cli->progress);
   struct eaglet_text report = {0};

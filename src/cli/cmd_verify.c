@@ -35,6 +35,7 @@ int cmd_verify(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
   params.model = result.positional[0];
+  params.ignore_index = cli->ignore_index;
   params.precision = cli_precision(cli);
   params.threads = cli->threads;
   struct eaglet_text json = {0};

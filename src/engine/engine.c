@@ -74,7 +74,7 @@ enum eaglet_status engine_open(struct engine **out, const struct eaglet_engine_p
   *out = NULL;
   TRY_GOTO(compute_open_cpu(&e->compute, params->threads, params->precision, err), failed);
   const struct model_params model = {
-      .path = params->model, .compute = e->compute, .positions_max = params->context_max > 0 ? params->context_max : 0};
+      .path = params->model, .ignore_index = params->ignore_index, .compute = e->compute, .positions_max = params->context_max > 0 ? params->context_max : 0};
   TRY_GOTO(model_open(&e->model, &model, err), failed);
   if (params->draft) TRY_GOTO(head_open(&e->head, params->draft, e->model, err), failed);
   TRY_GOTO(plan_limits(e, params, err), failed);

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 
-/* model is a directory. The caller owns *document; NULL after failure. */
-enum eaglet_status inspect_json(json_t **document, const char *model, struct eaglet_error *err) MUST_USE;
+/* params->model is a directory; the draft is not looked at. The caller owns *document; NULL after failure. */
+enum eaglet_status inspect_json(json_t **document, const struct eaglet_inspect_params *params, struct eaglet_error *err) MUST_USE;
 
 #endif

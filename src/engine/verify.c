@@ -61,7 +61,7 @@ static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_
   struct block_shape shape;
   TRY(compute_open_cpu(&v->compute, params->threads, precision, err));
   const struct model_params open = {
-      .path = params->model, .compute = v->compute, .positions_max = tokens_max > 4096 ? tokens_max : 0};
+      .path = params->model, .ignore_index = params->ignore_index, .compute = v->compute, .positions_max = tokens_max > 4096 ? tokens_max : 0};
   TRY(model_open(&v->model, &open, err));
   block_shape_from_features(&shape, &v->model->arch.features);
   TRY(forward_create(&v->forward, v->model, ROWS_MAX, n_pages, err));

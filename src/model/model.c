@@ -34,7 +34,8 @@ static void read_stop_ids(struct model *model) {
 }
 
 static enum eaglet_status open_steps(struct model *model, const struct model_params *params, struct eaglet_error *err) {
-  TRY(checkpoint_open(&model->checkpoint, params->path, err));
+  const struct checkpoint_params checkpoint = {.path = params->path, .ignore_index = params->ignore_index};
+  TRY(checkpoint_open_with(&model->checkpoint, &checkpoint, err));
   TRY(arch_resolve(&model->arch, &model->checkpoint, err));
   TRY(quantization_read(&model->quantization, &model->arch, &model->checkpoint, err));
   TRY(model_bind(model, err));

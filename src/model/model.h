@@ -68,6 +68,7 @@ struct model {
 
 struct model_params {
   const char *path;                               /* resolved directory */
+  bool ignore_index;                              /* checkpoint_params */
   struct compute *compute;
   int32_t positions_max;                          /* rope table length; 0: config's, capped at 4096 */
 };

@@ -234,7 +234,8 @@ static enum eaglet_status read_prompts(struct evaluation *e, struct eaglet_error
   const struct eaglet_eval_params *p = &e->params;
   struct target_facts facts;
   struct renderer renderer = {0};
-  TRY(target_facts_read(&facts, p->model, err));
+  const struct checkpoint_params checkpoint = {.path = p->model, .ignore_index = p->ignore_index};
+  TRY(target_facts_read(&facts, &checkpoint, err));
   int32_t context = facts.positions_max < CONTEXT_DEFAULT_MAX ? facts.positions_max : CONTEXT_DEFAULT_MAX;
   if (p->tokens_max >= context)
     FAIL(err, EAGLET_E_USAGE, "eval: tokens per prompt: expected fewer than %d (the context), found %d", context,
@@ -257,6 +258,7 @@ static enum eaglet_status open_all(struct evaluation *e, struct eaglet_error *er
   for (int32_t i = 0; i < p->concurrency; i++)
     e->answers[i].ids = memory_alloc((size_t)(p->tokens_max + POSITIONS_MAX + 1) * sizeof(int32_t));
   const struct eaglet_engine_params engine = {.model = p->model,
+                                              .ignore_index = p->ignore_index,
                                               .draft = p->draft,
                                               .precision = p->precision,
                                               .threads = p->threads,

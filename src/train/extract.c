@@ -75,6 +75,7 @@ static enum eaglet_status open_target(struct extraction *e, struct eaglet_error 
   int64_t n_target;
   TRY(compute_open_cpu(&e->compute, p->threads, EAGLET_PRECISION_EXACT, err));
   const struct model_params model = {.path = p->model,
+                                     .ignore_index = p->ignore_index,
                                      .compute = e->compute,
                                      .positions_max = e->row_tokens_max > POSITIONS_DEFAULT ? e->row_tokens_max : 0};
   TRY(model_open(&e->model, &model, err));

@@ -348,7 +348,8 @@ static enum eaglet_status resolve(struct eaglet_prepare_params *s, const struct 
 }
 
 static enum eaglet_status run_steps(struct preparation *p, struct eaglet_text *text, struct eaglet_error *err) {
-  TRY(target_facts_read(&p->facts, p->params.model, err));
+  const struct checkpoint_params checkpoint = {.path = p->params.model, .ignore_index = p->params.ignore_index};
+  TRY(target_facts_read(&p->facts, &checkpoint, err));
   TRY(renderer_open(&p->renderer, p->params.model, p->facts.n_vocab, err));
   p->renderer.special_in_content = p->params.special_in_content;
   p->renderer.last_turn_only = p->params.last_turn_only;

@@ -198,8 +198,11 @@ static enum eaglet_status place_answer(struct regeneration *r, struct place *pla
 
 static enum eaglet_status open_engine(struct regeneration *r, struct eaglet_error *err) {
   const struct eaglet_prepare_params *p = r->params.prepare;
-  const struct eaglet_engine_params params = {
-      .model = p->model, .threads = p->threads, .sequences_max = r->n_places, .context_max = r->context_max};
+  const struct eaglet_engine_params params = {.model = p->model,
+                                              .ignore_index = p->ignore_index,
+                                              .threads = p->threads,
+                                              .sequences_max = r->n_places,
+                                              .context_max = r->context_max};
   return engine_open(&r->engine, &params, err);
 }
 

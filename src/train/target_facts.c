@@ -42,11 +42,12 @@ static void read_stop_ids(struct target_facts *facts, const struct checkpoint *c
   }
 }
 
-enum eaglet_status target_facts_read(struct target_facts *facts, const char *directory, struct eaglet_error *err) {
+enum eaglet_status target_facts_read(struct target_facts *facts, const struct checkpoint_params *params,
+                                     struct eaglet_error *err) {
   struct checkpoint checkpoint = {0};
   struct arch arch = {0};
   *facts = (struct target_facts){0};
-  TRY(checkpoint_open(&checkpoint, directory, err));
+  TRY(checkpoint_open_with(&checkpoint, params, err));
   enum eaglet_status status = arch_resolve(&arch, &checkpoint, err);
   if (status == EAGLET_OK) {
     facts->n_vocab = arch.features.n_vocab;

@@ -12,7 +12,7 @@ struct target_facts {
   int32_t stop_ids[STOP_IDS_MAX], n_stop_ids; /* union of generation_config's and the configs' eos ids */
   uint64_t hash;
 };
-enum eaglet_status target_facts_read(struct target_facts *facts, const char *directory,
+enum eaglet_status target_facts_read(struct target_facts *facts, const struct checkpoint_params *params,
                                      struct eaglet_error *err) MUST_USE;
 
 /* Of every tensor's name, type, shape and first and last bytes: fine-tuned weights differ, and a terabyte need not be

@@ -102,6 +102,7 @@ static enum eaglet_status start(struct run *r, struct eaglet_error *err) {
 static enum eaglet_status evaluate(struct run *r, struct eaglet_error *err) {
   const struct eaglet_train_params *s = &r->trainer.settings;
   const struct eaglet_eval_params params = {.model = s->model,
+                                            .ignore_index = s->ignore_index,
                                             .draft = s->out,
                                             .prompts = &s->eval_prompts,
                                             .n_prompts = 1,

@@ -37,7 +37,7 @@ static enum eaglet_status find_usable(struct trainer *t, struct eaglet_error *er
 static enum eaglet_status open_target(struct trainer *t, struct eaglet_error *err) {
   TRY(compute_open_cpu(&t->compute, t->settings.threads, EAGLET_PRECISION_EXACT, err));
   struct model_params params = {
-      .path = t->settings.model, .compute = t->compute, .positions_max = t->tokens_max > 4096 ? t->tokens_max : 0};
+      .path = t->settings.model, .ignore_index = t->settings.ignore_index, .compute = t->compute, .positions_max = t->tokens_max > 4096 ? t->tokens_max : 0};
   TRY(model_open(&t->model, &params, err));
   const struct features *f = &t->model->arch.features;
   if (t->tokens_max > f->positions_max) {

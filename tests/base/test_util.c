@@ -109,6 +109,16 @@ static void test_threads_follow_affinity(void **state) {
   assert_int_equal(available, 1);
 }
 
+static void test_distance(void **state) {
+  (void)state;
+  assert_int_equal(text_distance("", 0, "abc", 3), 3);
+  assert_int_equal(text_distance("kimi", 4, "kimi", 4), 0);
+  assert_int_equal(text_distance("kmii", 4, "kimi", 4), 1); /* neighbours swapped */
+  assert_int_equal(text_distance("kitten", 6, "sitting", 7), 3);
+  char many[200] = {0};
+  assert_int_equal(text_distance(many, sizeof many, "a", 1), TEXT_DISTANCE_MAX);
+}
+
 static void test_time_goes_forward(void **state) {
   (void)state;
   double start = time_now();
@@ -120,20 +130,22 @@ static void test_time_goes_forward(void **state) {
 static void test_env_hub_cache(void **state) {
   (void)state;
   static const struct {
-    const char *hub, *home, *xdg, *user, *expected;
+    const char *values[5], *expected;
   } cases[] = {
-      {"/hub", "/home", "/xdg", "/u", "/hub"},
-      {NULL, "/home", "/xdg", "/u", "/home/hub"},
-      {"", "/home/", "/xdg", "/u", "/home/hub"},
-      {NULL, NULL, "/xdg", "/u", "/xdg/huggingface/hub"},
-      {NULL, NULL, NULL, "/u", "/u/.cache/huggingface/hub"},
-      {NULL, NULL, NULL, NULL, NULL},
+      {{"/hub", "/old", "/home", "/xdg", "/u"}, "/hub"},
+      {{NULL, "/old", "/home", "/xdg", "/u"}, "/old"},
+      {{"", "", "/home/", "/xdg", "/u"}, "/home/hub"},
+      {{NULL, NULL, NULL, "/xdg", "/u"}, "/xdg/huggingface/hub"},
+      {{NULL, NULL, NULL, NULL, "/u"}, "/u/.cache/huggingface/hub"},
+      {{NULL, NULL, NULL, NULL, NULL}, NULL},
+      {{"~/hub", NULL, NULL, NULL, "/u"}, "/u/hub"},
+      {{NULL, NULL, "~/hf", NULL, "/u"}, "/u/hf/hub"},
+      {{"~other/hub", NULL, NULL, NULL, "/u"}, "~other/hub"},
   };
-  static const char *const names[] = {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"};
+  static const char *const names[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const char *values[] = {cases[i].hub, cases[i].home, cases[i].xdg, cases[i].user};
-    for (int j = 0; j < 4; j++) {
-      if (values[j]) setenv(names[j], values[j], 1);
+    for (int j = 0; j < 5; j++) {
+      if (cases[i].values[j]) setenv(names[j], cases[i].values[j], 1);
       else unsetenv(names[j]);
     }
     setenv("NO_COLOR", i % 2 ? "1" : "", 1);
@@ -196,6 +208,7 @@ int main(void) {
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_threads_follow_affinity),
       cmocka_unit_test(test_time_goes_forward),
+      cmocka_unit_test(test_distance),
       cmocka_unit_test(test_env_hub_cache),
       cmocka_unit_test(test_progress),
   };

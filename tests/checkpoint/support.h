@@ -1,4 +1,4 @@
-/* support.h - what the tests of checkpoint share: files built by hand from header text, refusals that must name their reason, and a
+/* support.h - what the tests of checkpoint share: files and folders built by hand, refusals that must name their reason, and a
  * scratch directory that may hold folders. Header only; not for src. */
 #ifndef EAGLET_TESTS_CHECKPOINT_SUPPORT_H
 #define EAGLET_TESTS_CHECKPOINT_SUPPORT_H
@@ -71,6 +71,59 @@ static inline void assert_file_refused(const char *path, const char *reason) {
   enum eaglet_status status = safetensors_open(&file, path, &err);
   assert_refusal(status, &err, path, reason);
   assert_true(!file.path && !file.header && !file.tensors && !file.map.data && file.n == 0);
+}
+
+/* ---- folders ---- */
+
+static inline void put_text(const char *folder, const char *name, const char *text) {
+  char *path = file_join(folder, name);
+  put_bytes(path, text, strlen(text));
+  free(path);
+}
+
+/* A shard with one U8 tensor of two bytes (value, value) per name; names separated by spaces. */
+static inline void put_shard(const char *folder, const char *name, const char *tensors, uint8_t value) {
+  struct safetensors_writer *writer = safetensors_writer_create();
+  const uint8_t data[2] = {value, value};
+  char *names = memory_copy_string(tensors), *path = file_join(folder, name), *rest = names;
+  for (char *tensor; (tensor = strsep(&rest, " ")) != NULL;) safetensors_writer_add(writer, tensor, DTYPE_U8, 1, (const int64_t[]){2}, data);
+  assert_int_equal(safetensors_writer_commit(writer, path, NULL), EAGLET_OK);
+  safetensors_writer_free(writer);
+  free(names);
+  free(path);
+}
+
+static inline void remove_file(const char *folder, const char *name) {
+  char *path = file_join(folder, name);
+  assert_int_equal(file_remove(path, NULL), EAGLET_OK);
+  free(path);
+}
+
+static inline void cut_file(const char *folder, const char *name, uint64_t length) {
+  char *path = file_join(folder, name);
+  assert_int_equal(file_truncate(path, length, NULL), EAGLET_OK);
+  free(path);
+}
+
+/* The message must name the folder and hold the reason; nothing stays open. */
+static inline void assert_folder_refused(const char *folder, const char *reason) {
+  struct checkpoint checkpoint;
+  struct eaglet_error err = {0};
+  enum eaglet_status status = checkpoint_open(&checkpoint, folder, &err);
+  assert_refusal(status, &err, folder, reason);
+  assert_true(!checkpoint.path && !checkpoint.config && !checkpoint.files && !checkpoint.tensors && checkpoint.n_tensors == 0);
+}
+
+static inline void open_folder(struct checkpoint *checkpoint, const char *folder) {
+  struct eaglet_error err = {0};
+  if (checkpoint_open(checkpoint, folder, &err) != EAGLET_OK) fail_msg("%s: %s", folder, err.message);
+}
+
+static inline void assert_value(const struct checkpoint *checkpoint, const char *name, int value, const char *file) {
+  const struct tensor_entry *tensor = checkpoint_peek(checkpoint, name);
+  if (!tensor) fail_msg("%s is not there", name);
+  assert_int_equal(tensor->data[0], value);
+  assert_non_null(strstr(tensor->path, file));
 }
 
 #endif

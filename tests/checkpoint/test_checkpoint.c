@@ -1,5 +1,5 @@
 /* test_checkpoint.c - model directories: which files are read and which are refused (A05, A07, A08, A09, A10, A12 of the bug file), the
- * configs, used marks, the hub cache, and nano-kimi against its own index. Each test has a folder of its own. */
+ * configs, used marks, and nano-kimi against its own index. Each test has a folder of its own. */
 #include "support.h"
 
 #include "../shared_path.h"
@@ -16,57 +16,6 @@ static char *folder_create(void **state, const char *name) {
   put_bytes(config, "{\"model_type\":\"tiny\"}", 21);
   free(config);
   return folder;
-}
-
-static void put_text(const char *folder, const char *name, const char *text) {
-  char *path = file_join(folder, name);
-  put_bytes(path, text, strlen(text));
-  free(path);
-}
-
-/* A shard with one U8 tensor of two bytes (value, value) per name; names separated by spaces. */
-static void put_shard(const char *folder, const char *name, const char *tensors, uint8_t value) {
-  struct safetensors_writer *writer = safetensors_writer_create();
-  const uint8_t data[2] = {value, value};
-  char *names = memory_copy_string(tensors), *path = file_join(folder, name), *rest = names;
-  for (char *tensor; (tensor = strsep(&rest, " ")) != NULL;) safetensors_writer_add(writer, tensor, DTYPE_U8, 1, (const int64_t[]){2}, data);
-  assert_int_equal(safetensors_writer_commit(writer, path, NULL), EAGLET_OK);
-  safetensors_writer_free(writer);
-  free(names);
-  free(path);
-}
-
-static void remove_file(const char *folder, const char *name) {
-  char *path = file_join(folder, name);
-  assert_int_equal(file_remove(path, NULL), EAGLET_OK);
-  free(path);
-}
-
-static void cut_file(const char *folder, const char *name, uint64_t length) {
-  char *path = file_join(folder, name);
-  assert_int_equal(file_truncate(path, length, NULL), EAGLET_OK);
-  free(path);
-}
-
-/* The message must name the folder and hold the reason; nothing stays open. */
-static void assert_folder_refused(const char *folder, const char *reason) {
-  struct checkpoint checkpoint;
-  struct eaglet_error err = {0};
-  enum eaglet_status status = checkpoint_open(&checkpoint, folder, &err);
-  assert_refusal(status, &err, folder, reason);
-  assert_true(!checkpoint.path && !checkpoint.config && !checkpoint.files && !checkpoint.tensors && checkpoint.n_tensors == 0);
-}
-
-static void open_folder(struct checkpoint *checkpoint, const char *folder) {
-  struct eaglet_error err = {0};
-  if (checkpoint_open(checkpoint, folder, &err) != EAGLET_OK) fail_msg("%s: %s", folder, err.message);
-}
-
-static void assert_value(const struct checkpoint *checkpoint, const char *name, int value, const char *file) {
-  const struct tensor_entry *tensor = checkpoint_peek(checkpoint, name);
-  if (!tensor) fail_msg("%s is not there", name);
-  assert_int_equal(tensor->data[0], value);
-  assert_non_null(strstr(tensor->path, file));
 }
 
 #define SHARDS "model-00001-of-000003.safetensors", "model-00002-of-000003.safetensors", "model-00003-of-000003.safetensors"
@@ -217,6 +166,27 @@ static void test_a09_stray_and_stale(void **state) {
   free(folder);
 }
 
+/* --ignore-index: every file is read, and what stands in two of them is still refused. */
+static void test_a09_ignore_index(void **state) {
+  char *folder = tiny_create(state, "a09-ignore");
+  struct checkpoint checkpoint;
+  struct eaglet_error err = {0};
+  const struct checkpoint_params params = {.path = folder, .ignore_index = true};
+  put_text(folder, INDEX, "{\"weight_map\":{\"a.w\":\"model-00003-of-000003.safetensors\",\"f.w\":\"model-00003-of-000003.safetensors\"}}");
+  assert_folder_refused(folder, "(a stale index? --ignore-index reads every *.safetensors file instead)");
+  assert_int_equal(checkpoint_open_with(&checkpoint, &params, &err), EAGLET_OK);
+  assert_true(checkpoint.n_files == 3 && checkpoint.n_tensors == 6 && checkpoint.n_ignored == 0);
+  assert_value(&checkpoint, "a.w", 1, shard_names[0]);
+  checkpoint_close(&checkpoint);
+  put_text(folder, INDEX, "not even an index");
+  assert_int_equal(checkpoint_open_with(&checkpoint, &params, &err), EAGLET_OK);
+  checkpoint_close(&checkpoint);
+  put_shard(folder, "model.safetensors", "c.w", 9);
+  enum eaglet_status status = checkpoint_open_with(&checkpoint, &params, &err);
+  assert_refusal(status, &err, folder, "c.w: stands in two files: ");
+  free(folder);
+}
+
 /* One file, no index; hidden files and folders that are not weights do not matter. */
 static void test_a10_no_index(void **state) {
   char *folder = folder_create(state, "a10"), *original = file_join(folder, "original");
@@ -346,105 +316,6 @@ static void test_configs(void **state) {
   free(folder);
 }
 
-/* ---- hub cache ---- */
-
-#define COMMIT "0123456789abcdef0123456789abcdef01234567"
-
-static void assert_resolves(const char *model, const char *cache, const char *expected) {
-  struct eaglet_error err = {0};
-  char *path;
-  if (checkpoint_resolve(&path, model, cache, &err) != EAGLET_OK) fail_msg("%s: %s", model, err.message);
-  if (expected[0] == '/') assert_string_equal(path, expected);
-  else assert_string_equal(path + strlen(cache), expected + 1);
-  free(path);
-}
-
-static void assert_unresolved(const char *model, const char *cache, const char *reason) {
-  struct eaglet_error err = {0};
-  char *path = (char *)&err;
-  enum eaglet_status status = checkpoint_resolve(&path, model, cache, &err);
-  assert_refusal(status, &err, model, reason);
-  assert_null(path);
-}
-
-static char *hub_create(void **state) {
-  static const char *const folders[] = {"refs", "refs/refs/pr", "snapshots/" COMMIT, "snapshots/feed"};
-  char *cache = file_join(*state, "hub"), *model = file_join(cache, "models--Org-X--Model.v1");
-  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-    char *path = file_join(model, folders[i]);
-    assert_int_equal(file_make_directory(path, NULL), EAGLET_OK);
-    free(path);
-  }
-  put_text(model, "refs/main", COMMIT);
-  put_text(model, "refs/newline", "feed\n");
-  put_text(model, "refs/refs/pr/1", "feed");
-  put_text(model, "refs/gone", "beef");
-  put_text(model, "refs/empty", "");
-  put_text(model, "refs/outside", "../../..");
-  put_text(model, "refs/words", "feed and more");
-  free(model);
-  return cache;
-}
-
-static void test_hub(void **state) {
-  char *cache = hub_create(state);
-#define SNAPSHOTS "@/models--Org-X--Model.v1/snapshots/"
-  assert_resolves("Org-X/Model.v1", cache, SNAPSHOTS COMMIT);
-  assert_resolves("Org-X/Model.v1@main", cache, SNAPSHOTS COMMIT);
-  assert_resolves("Org-X/Model.v1@" COMMIT, cache, SNAPSHOTS COMMIT);
-  assert_resolves("Org-X/Model.v1@feed", cache, SNAPSHOTS "feed");
-  assert_resolves("Org-X/Model.v1@newline", cache, SNAPSHOTS "feed");
-  assert_resolves("Org-X/Model.v1@refs/pr/1", cache, SNAPSHOTS "feed");
-  assert_resolves(cache, NULL, cache);
-  assert_resolves(cache, cache, cache);
-  char *folder = memory_format("looked for %s/models--Org-X--Other)", cache);
-  assert_unresolved("Org-X/Other", cache, folder);
-  free(folder);
-  folder = memory_format("looked for %s/models--Org-X--Model.v1/refs/dev and %s/models--Org-X--Model.v1/snapshots/dev)", cache, cache);
-  assert_unresolved("Org-X/Model.v1@dev", cache, folder);
-  free(folder);
-  assert_unresolved("Org-X/Model.v1@gone", cache, "refs/gone names commit beef, but there is no ");
-  /* Nothing may resolve to the folder of all snapshots, or leave it. */
-  static const char *const bad_refs[] = {"empty", "outside", "words"};
-  for (size_t i = 0; i < sizeof bad_refs / sizeof *bad_refs; i++) {
-    char *model = memory_format("Org-X/Model.v1@%s", bad_refs[i]);
-    assert_unresolved(model, cache, "is not in the hub cache");
-    free(model);
-  }
-  static const char *const not_names[] = {"Org-X/Model.v1@", "Org-X/Model.v1@.", "Org-X/Model.v1@..", "Org-X/Model.v1@/", "Org-X/", "Org-X/@main", "/Model.v1", "a@b/c", "Org-X",
-                                          "Org-X/Model.v1/snapshots", "../hub", "./Model", "Org-X/..", "", "@", "/"};
-  for (size_t i = 0; i + 1 < sizeof not_names / sizeof *not_names; i++) assert_unresolved(not_names[i], cache, "no such directory");
-  assert_unresolved("Org-X/Model.v1", NULL, "no such directory");
-  char *file = file_join(cache, "models--Org-X--Model.v1/refs/main");
-  assert_unresolved(file, cache, "is a file; expected a model directory");
-  free(file);
-  free(cache);
-}
-
-/* A snapshot as the hub's client leaves it: links into blobs. */
-static void test_hub_links(void **state) {
-  char *cache = hub_create(state), *model = file_join(cache, "models--Org-X--Model.v1"), *blobs = file_join(model, "blobs"), *path;
-  assert_int_equal(file_make_directory(blobs, NULL), EAGLET_OK);
-  put_text(blobs, "c0", "{}");
-  put_shard(blobs, "b0", "a.w", 5);
-  assert_int_equal(checkpoint_resolve(&path, "Org-X/Model.v1", cache, NULL), EAGLET_OK);
-  char *config = file_join(path, "config.json"), *weights = file_join(path, "model.safetensors");
-  assert_int_equal(symlink("../../blobs/c0", config), 0);
-  assert_int_equal(symlink("../../blobs/b0", weights), 0);
-  struct checkpoint checkpoint;
-  open_folder(&checkpoint, path);
-  assert_value(&checkpoint, "a.w", 5, "/model.safetensors");
-  checkpoint_close(&checkpoint);
-  remove_file(blobs, "b0");
-  assert_folder_refused(path, "/model.safetensors: cannot open");
-  free(config);
-  free(weights);
-  free(path);
-  free(blobs);
-  free(model);
-  free(cache);
-}
-
 /* ---- nano-kimi ---- */
 
 /* The index was written by another program: it must agree with what we found in the shards. */
@@ -487,7 +358,7 @@ int main(void) {
       cmocka_unit_test(test_a07_truncated),     cmocka_unit_test(test_a08_lfs_pointer), cmocka_unit_test(test_a09_stray_and_stale),
       cmocka_unit_test(test_a10_no_index),      cmocka_unit_test(test_a12_scale_elsewhere),
       cmocka_unit_test(test_bad_index),         cmocka_unit_test(test_no_weights),      cmocka_unit_test(test_configs),
-      cmocka_unit_test(test_hub),               cmocka_unit_test(test_hub_links),       cmocka_unit_test(test_nano_kimi),
+      cmocka_unit_test(test_a09_ignore_index),  cmocka_unit_test(test_nano_kimi),
   };
   return cmocka_run_group_tests(tests, scratch_create, tree_teardown);
 }

@@ -170,7 +170,7 @@ static void test_inspect(void **state) {
   char *model = shared_path("own/nano-kimi");
   if (!model) skip();
   json_t *json;
-  assert_int_equal(inspect_json(&json, model, NULL), EAGLET_OK);
+  assert_int_equal(inspect_json(&json, &(const struct eaglet_inspect_params){.model = model}, NULL), EAGLET_OK);
   const json_t *chain = json_object_get(json, "chain"), *quantization = json_object_get(json, "quantization"),
                *sizes = json_object_get(json, "sizes");
   assert_string_equal(json_string_value(json_object_get(chain, "prefix")), "language_model.model.");

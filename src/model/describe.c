@@ -5,15 +5,23 @@
 #include <string.h>
 
 enum kind { KIND_EMBEDDING, KIND_HEAD, KIND_ATTENTION, KIND_DENSE, KIND_EXPERTS, KIND_SHARED, KIND_ROUTER, KIND_COUNT };
-#define FORMAT_COUNT (WEIGHT_INT4 + 1)
 
-/* Bytes by what a weight is for and how it is stored. */
+/* By what a weight is for and how it is stored: bytes {"fp8": n} and counts {"fp8 128x128": n} per kind. */
 struct tally {
-  uint64_t bytes[KIND_COUNT][FORMAT_COUNT];
+  json_t *bytes[KIND_COUNT], *counts[KIND_COUNT];
 };
 
+static void add_number(json_t *object, const char *key, uint64_t n) {
+  json_object_set_new(object, key, json_integer(json_integer_value(json_object_get(object, key)) + (json_int_t)n));
+}
+
 static void add(struct tally *tally, enum kind kind, const struct weight *weight) {
-  if (weight_present(weight)) tally->bytes[kind][weight->format] += weight_bytes(weight);
+  char text[64];
+  if (!weight_present(weight)) return;
+  weight_describe(weight, text);
+  add_number(tally->counts[kind], text, 1);
+  text[strcspn(text, " ")] = '\0';
+  add_number(tally->bytes[kind], text, weight_bytes(weight));
 }
 
 static void add_layer(struct tally *tally, const struct layer_weights *layer) {
@@ -32,25 +40,26 @@ static void add_layer(struct tally *tally, const struct layer_weights *layer) {
   }
 }
 
-static json_t *describe_sizes(const struct model *model) {
+/* Moves what is not empty into the parent. */
+static void set_some(json_t *parent, const char *key, json_t *object) {
+  if (json_object_size(object))
+    json_object_set_new(parent, key, object);
+  else
+    json_decref(object);
+}
+
+static json_t *describe_sizes(const struct model *model, json_t *formats) {
   static const char *const names[KIND_COUNT] = {"embedding", "head",           "attention", "dense_ffn",
                                                 "experts",   "shared_experts", "router"};
-  struct tally tally = {.bytes = {{0}}};
+  struct tally tally;
   json_t *sizes = json_object();
+  for (int kind = 0; kind < KIND_COUNT; kind++) tally.bytes[kind] = json_object(), tally.counts[kind] = json_object();
   add(&tally, KIND_EMBEDDING, &model->embed);
   if (!model->arch.features.tied_head) add(&tally, KIND_HEAD, &model->head);
   for (int32_t i = 0; i < model->arch.features.n_layers; i++) add_layer(&tally, &model->layers[i]);
   for (int kind = 0; kind < KIND_COUNT; kind++) {
-    json_t *formats = json_object();
-    for (int format = WEIGHT_F32; format < FORMAT_COUNT; format++) {
-      if (tally.bytes[kind][format])
-        json_object_set_new(formats, weight_format_name((enum weight_format)format),
-                            json_integer((json_int_t)tally.bytes[kind][format]));
-    }
-    if (json_object_size(formats))
-      json_object_set_new(sizes, names[kind], formats);
-    else
-      json_decref(formats);
+    set_some(sizes, names[kind], tally.bytes[kind]);
+    set_some(formats, names[kind], tally.counts[kind]);
   }
   json_object_set_new(sizes, "resident_bytes", json_integer((json_int_t)model->resident_bytes));
   json_object_set_new(sizes, "tensor_bytes", json_integer((json_int_t)model->checkpoint.n_bytes));
@@ -99,7 +108,9 @@ json_t *model_describe(const struct model *model) {
   json_object_set(document, "features", model->arch.provenance);
   json_object_set_new(document, "decoder", describe_layers(model));
   json_object_set_new(document, "quantization", describe_quantization(model));
-  json_object_set_new(document, "sizes", describe_sizes(model));
+  json_t *formats = json_object();
+  json_object_set_new(document, "sizes", describe_sizes(model, formats));
+  json_object_set_new(document, "formats", formats);
   for (int32_t i = 0; i < n; i++) json_array_append_new(list, json_integer(states[i]));
   json_object_set_new(document, "default_states", list);
   list = json_array();

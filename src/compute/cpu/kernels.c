@@ -26,57 +26,123 @@
 #define KERNELS_NAME "scalar"
 #endif
 
-/* ---- reading sixteen weights ---- */
+/* ---- reading sixteen weights of one row ---- */
+
+enum reader { READ_F32, READ_BF16, READ_F16, READ_INT4, READ_INT4_ZERO, READ_F4, READ_INT8, READ_F8, READ_SLOWLY };
 
 struct weight_row {
   const uint8_t *data;
-  const float *scale; /* INT4: F32, one per group */
+  const float *scale, *zero; /* one per group; plain weights have none, INT4 and the floats no zero */
 };
 
-static float read_scale(const struct weight *w, const uint8_t *scale, int32_t index) {
-  float f;
-  dtype_to_f32(&f, scale + (size_t)index * (w->scale_dtype == DTYPE_F32 ? 4 : 2), w->scale_dtype, 1);
-  return f;
+/* The vector readers take sixteen neighbours that share a scale. */
+static enum reader reader_of(const struct weight *w) {
+  static const enum reader readers[WEIGHT_FORMAT_COUNT] = {
+      [WEIGHT_NONE] = READ_SLOWLY, [WEIGHT_F32] = READ_F32,       [WEIGHT_BF16] = READ_BF16,
+      [WEIGHT_F16] = READ_F16,     [WEIGHT_INT4] = READ_INT4,     [WEIGHT_INT8] = READ_INT8,
+      [WEIGHT_F4] = READ_F4,       [WEIGHT_PACKED] = READ_SLOWLY, [WEIGHT_F8_E4M3] = READ_F8,
+      [WEIGHT_F8_E5M2] = READ_SLOWLY};
+  if (w->transposed || w->group_index || w->n_in % 16 != 0) return READ_SLOWLY;
+  if (weight_scaled(w) && w->group % 16 != 0) return READ_SLOWLY;
+  if (w->format == WEIGHT_INT4 && w->zero_kind != WEIGHT_ZERO_NONE) return READ_INT4_ZERO;
+  return readers[w->format];
 }
 
-static inline ALWAYS_INLINE v16 read16(enum weight_format format, const uint8_t *row, v16 scale, int32_t k) {
-  switch (format) {
-  case WEIGHT_F32:
-    return v_load((const float *)(const void *)(row + 4 * (size_t)k));
-  case WEIGHT_BF16:
-    return v_bf16(row + 2 * (size_t)k);
-  case WEIGHT_F16:
-    return v_f16(row + 2 * (size_t)k);
+static inline ALWAYS_INLINE bool reader_scales(enum reader reader) {
+  return reader > READ_F16;
+}
+static inline ALWAYS_INLINE bool reader_has_zeros(enum reader reader) {
+  return reader == READ_INT4_ZERO || reader == READ_INT8;
+}
+
+/* What one group of one row needs: every product code * scale where codes are nibbles, the scale elsewhere. */
+static inline ALWAYS_INLINE v16 read_group(enum reader reader, const struct weight_row *row, int32_t g) {
+  switch (reader) {
+  case READ_INT4:
+    return v_mul(v_codes(-8.0f), v_set(row->scale[g]));
+  case READ_INT4_ZERO:
+    return v_mul(v_sub(v_codes(0.0f), v_set(row->zero[g])), v_set(row->scale[g]));
+  case READ_F4:
+    return v_mul(v_load(weight_f4_values), v_set(row->scale[g]));
+  case READ_INT8:
+  case READ_F8:
+    return v_set(row->scale[g]);
   default:
-    return v_int4(row + (size_t)k / 2, scale);
+    return v_zero();
   }
 }
 
-/* The vector readers take sixteen inputs of one scale. */
-static bool reads16(const struct weight *w) {
-  return !w->transposed && w->n_in % 16 == 0 && (w->format != WEIGHT_INT4 || w->group % 16 == 0);
+static inline ALWAYS_INLINE v16 read16(enum reader reader, const struct weight_row *row, v16 group, int32_t g,
+                                       int32_t k) {
+  switch (reader) {
+  case READ_F32:
+    return v_load((const float *)(const void *)(row->data + 4 * (size_t)k));
+  case READ_BF16:
+    return v_bf16(row->data + 2 * (size_t)k);
+  case READ_F16:
+    return v_f16(row->data + 2 * (size_t)k);
+  case READ_INT8:
+    return v_mul(v_sub(v_i8(row->data + k), v_set(row->zero[g])), group);
+  case READ_F8:
+    return v_mul(v_f8(row->data + k), group);
+  default:
+    return v_nibble(row->data + (size_t)k / 2, group);
+  }
 }
 
-/* Row o as F32: sixteen at a time where the format's reader can, the exact slow way elsewhere; both give q * scale
- * rounded once. */
+static inline ALWAYS_INLINE void unpack_reader(float *out, const struct weight_row *row, const struct weight *w,
+                                               enum reader reader) {
+  int32_t step = reader_scales(reader) ? w->group : w->n_in;
+  for (int32_t first = 0, g = 0; first < w->n_in; first += step, g++) {
+    v16 group = read_group(reader, row, g);
+    int32_t end = first + step < w->n_in ? first + step : w->n_in;
+    for (int32_t k = first; k < end; k += 16) v_store(out + k, read16(reader, row, group, g, k));
+  }
+}
+
+/* Row o as F32: sixteen at a time where a reader can, the exact slow way elsewhere; both give the same bits. */
 static void unpack_row(const struct weight *w, int32_t o, float *out) {
-  if (!reads16(w)) {
+  enum reader reader = reader_of(w);
+  if (reader == READ_SLOWLY) {
     weight_row_to_f32(w, o, out);
     return;
   }
-  const uint8_t *data = weight_row_data(w, o), *scales = weight_row_scale(w, o);
-  int32_t group = w->format == WEIGHT_INT4 ? w->group : w->n_in;
-  for (int32_t g = 0; g * group < w->n_in; g++) {
-    v16 scale = w->format == WEIGHT_INT4 ? v_int4_scale(read_scale(w, scales, g)) : v_zero();
-    for (int32_t k = g * group; k < (g + 1) * group; k += 16) v_store(out + k, read16(w->format, data, scale, k));
+  float scale[WEIGHT_GROUPS_MAX / 2], zero[WEIGHT_GROUPS_MAX / 2]; /* a group has sixteen inputs or more */
+  const struct weight_row row = {.data = weight_row_data(w, o), .scale = scale, .zero = zero};
+  if (reader_scales(reader)) weight_row_scales(w, o, scale, reader_has_zeros(reader) ? zero : NULL);
+  switch (reader) {
+  case READ_F32:
+    unpack_reader(out, &row, w, READ_F32);
+    break;
+  case READ_BF16:
+    unpack_reader(out, &row, w, READ_BF16);
+    break;
+  case READ_F16:
+    unpack_reader(out, &row, w, READ_F16);
+    break;
+  case READ_INT4:
+    unpack_reader(out, &row, w, READ_INT4);
+    break;
+  case READ_INT4_ZERO:
+    unpack_reader(out, &row, w, READ_INT4_ZERO);
+    break;
+  case READ_F4:
+    unpack_reader(out, &row, w, READ_F4);
+    break;
+  case READ_INT8:
+    unpack_reader(out, &row, w, READ_INT8);
+    break;
+  default:
+    unpack_reader(out, &row, w, READ_F8);
+    break;
   }
 }
 
 /* ---- dot products: KERNEL_OUTPUTS weight rows times up to KERNEL_ROWS activation rows ---- */
 
 struct dot_block {
-  enum weight_format format;
-  int32_t n_in, group;                    /* group: n_in for formats without scales */
+  enum reader reader;
+  int32_t n_in, group, n_groups;          /* group: n_in for formats without scales */
   struct weight_row rows[KERNEL_OUTPUTS]; /* past n_outputs the last one again: computed and dropped */
   int32_t n_outputs;
   const float *const *x;
@@ -85,19 +151,19 @@ struct dot_block {
   float rest[KERNEL_OUTPUTS][16]; /* weights past the last multiple of sixteen inputs, then zeros */
 };
 
-static inline ALWAYS_INLINE void dot_rows(const struct dot_block *b, enum weight_format format, int n_rows) {
+static inline ALWAYS_INLINE void dot_rows(const struct dot_block *b, enum reader reader, int n_rows) {
   v16 acc[KERNEL_ROWS][KERNEL_OUTPUTS];
   for (int r = 0; r < n_rows; r++) {
     for (int o = 0; o < KERNEL_OUTPUTS; o++) acc[r][o] = v_zero();
   }
-  int32_t n_whole = b->n_in & ~15, step = format == WEIGHT_INT4 ? b->group : n_whole;
+  int32_t n_whole = b->n_in & ~15, step = reader_scales(reader) ? b->group : n_whole;
   for (int32_t first = 0, g = 0; first < n_whole; first += step, g++) {
-    v16 scale[KERNEL_OUTPUTS];
-    for (int o = 0; o < KERNEL_OUTPUTS; o++)
-      scale[o] = format == WEIGHT_INT4 ? v_int4_scale(b->rows[o].scale[g]) : v_zero();
-    for (int32_t k = first; k < first + step; k += 16) {
+    v16 group[KERNEL_OUTPUTS];
+    for (int o = 0; o < KERNEL_OUTPUTS; o++) group[o] = read_group(reader, &b->rows[o], g);
+    int32_t end = reader_scales(reader) && first + step > n_whole ? n_whole : first + step;
+    for (int32_t k = first; k < end; k += 16) {
       v16 w[KERNEL_OUTPUTS];
-      for (int o = 0; o < KERNEL_OUTPUTS; o++) w[o] = read16(format, b->rows[o].data, scale[o], k);
+      for (int o = 0; o < KERNEL_OUTPUTS; o++) w[o] = read16(reader, &b->rows[o], group[o], g, k);
       for (int r = 0; r < n_rows; r++) {
         v16 x = v_load(b->x[r] + k);
         for (int o = 0; o < KERNEL_OUTPUTS; o++) acc[r][o] = v_fma(w[o], x, acc[r][o]);
@@ -119,55 +185,68 @@ static inline ALWAYS_INLINE void dot_rows(const struct dot_block *b, enum weight
 }
 
 /* The constants make the loops above unroll into registers. */
-static inline ALWAYS_INLINE void dot_format(const struct dot_block *b, enum weight_format format, int n_rows) {
+static inline ALWAYS_INLINE void dot_reader(const struct dot_block *b, enum reader reader, int n_rows) {
   switch (n_rows) {
   case 1:
-    dot_rows(b, format, 1);
+    dot_rows(b, reader, 1);
     break;
 #if KERNEL_ROWS == 6
   case 2:
-    dot_rows(b, format, 2);
+    dot_rows(b, reader, 2);
     break;
   case 3:
-    dot_rows(b, format, 3);
+    dot_rows(b, reader, 3);
     break;
   case 4:
-    dot_rows(b, format, 4);
+    dot_rows(b, reader, 4);
     break;
   case 5:
-    dot_rows(b, format, 5);
+    dot_rows(b, reader, 5);
     break;
   default:
-    dot_rows(b, format, 6);
+    dot_rows(b, reader, 6);
     break;
 #endif
   }
 }
 
 static void dot_some(const struct dot_block *b, int n_rows) {
-  switch (b->format) {
-  case WEIGHT_F32:
-    dot_format(b, WEIGHT_F32, n_rows);
+  switch (b->reader) {
+  case READ_F32:
+    dot_reader(b, READ_F32, n_rows);
     break;
-  case WEIGHT_BF16:
-    dot_format(b, WEIGHT_BF16, n_rows);
+  case READ_BF16:
+    dot_reader(b, READ_BF16, n_rows);
     break;
-  case WEIGHT_F16:
-    dot_format(b, WEIGHT_F16, n_rows);
+  case READ_F16:
+    dot_reader(b, READ_F16, n_rows);
+    break;
+  case READ_INT4:
+    dot_reader(b, READ_INT4, n_rows);
+    break;
+  case READ_INT4_ZERO:
+    dot_reader(b, READ_INT4_ZERO, n_rows);
+    break;
+  case READ_F4:
+    dot_reader(b, READ_F4, n_rows);
+    break;
+  case READ_INT8:
+    dot_reader(b, READ_INT8, n_rows);
     break;
   default:
-    dot_format(b, WEIGHT_INT4, n_rows);
+    dot_reader(b, READ_F8, n_rows);
     break;
   }
 }
 
-/* Points the block at weight rows [o, o + n_outputs) as stored, their scales turned to F32 in the tile. */
+/* Points the block at weight rows [o, o + n_outputs) as stored, their scales and zeros turned to F32 in the tile. */
 static void aim_stored(struct dot_block *b, const struct rows_dot_params *p, int32_t o) {
-  int32_t n_groups = b->format == WEIGHT_INT4 ? b->n_in / b->group : 0;
+  bool zeros = reader_has_zeros(b->reader);
+  int32_t stride = zeros ? 2 * b->n_groups : b->n_groups;
   for (int32_t i = 0; i < b->n_outputs; i++) {
-    float *scale = p->tile + (size_t)i * (size_t)n_groups;
-    if (n_groups > 0) dtype_to_f32(scale, weight_row_scale(p->w, o + i), p->w->scale_dtype, (size_t)n_groups);
-    b->rows[i] = (struct weight_row){.data = weight_row_data(p->w, o + i), .scale = scale};
+    float *scale = p->tile + (size_t)i * (size_t)stride, *zero = scale + b->n_groups;
+    if (b->n_groups > 0) weight_row_scales(p->w, o + i, scale, zeros ? zero : NULL);
+    b->rows[i] = (struct weight_row){.data = weight_row_data(p->w, o + i), .scale = scale, .zero = zero};
   }
 }
 
@@ -184,13 +263,15 @@ static void aim_unpacked(struct dot_block *b, const struct rows_dot_params *p, i
 
 static void rows_dot(const struct rows_dot_params *p) {
   const struct weight *w = p->w;
+  enum reader reader = reader_of(w);
   /* Weights are read as stored: several rows in flight pay for the conversion (bf16 2048 x 2048, 64 rows: 156 GFLOP/s a
    * core against 108 through the tile). They go through the tile where one row is in flight, and where the vector
-   * readers cannot take them. */
-  bool unpack = !reads16(w) || (w->format != WEIGHT_F32 && KERNEL_ROWS == 1 && p->n > 2);
-  struct dot_block b = {.format = unpack ? WEIGHT_F32 : w->format,
+   * readers cannot take them. The bits are the same either way. */
+  bool unpack = reader == READ_SLOWLY || (reader != READ_F32 && KERNEL_ROWS == 1 && p->n > 2);
+  struct dot_block b = {.reader = unpack ? READ_F32 : reader,
                         .n_in = w->n_in,
-                        .group = w->format == WEIGHT_INT4 ? w->group : w->n_in};
+                        .group = weight_scaled(w) ? w->group : w->n_in,
+                        .n_groups = weight_groups(w)};
   for (int32_t o = p->begin; o < p->end; o += KERNEL_OUTPUTS) {
     b.n_outputs = p->end - o < KERNEL_OUTPUTS ? p->end - o : KERNEL_OUTPUTS;
     b.out_first = o;

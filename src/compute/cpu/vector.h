@@ -55,16 +55,18 @@ static inline v16 v_bf16(const void *p) {
 static inline v16 v_f16(const void *p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
-/* Sixteen products q * scale, one per nibble: reading is then a look-up, whose index is the low four bits of each lane.
- */
-static inline v16 v_int4_scale(float scale) {
-  return _mm512_mul_ps(_mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7), _mm512_set1_ps(scale));
-}
-static inline v16 v_int4(const void *p, v16 scale) {
+/* Sixteen nibbles looked up in the sixteen floats of table; the index is the low four bits of each lane. */
+static inline v16 v_nibble(const void *p, v16 table) {
   const __m512i word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
   const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
   __m512i words = _mm512_permutexvar_epi32(word, _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)p)));
-  return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), scale);
+  return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), table);
+}
+static inline v16 v_i8(const void *p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+static inline v16 v_half(__m256i halves) {
+  return _mm512_cvtph_ps(halves);
 }
 static inline __m128 v_quarter(v16 a) { /* lanes l, l+4, l+8, l+12 */
   __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -129,16 +131,23 @@ static inline v16 v_f16(const void *p) {
   return V2(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
             _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint8_t *)p + 16))));
 }
-static inline v16 v_int4_scale(float scale) {
-  return v_set(scale);
+static inline __m256 lookup8(__m256i index, v16 table) {
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.a, index), _mm256_permutevar8x32_ps(table.b, index),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 }
-static inline v16 v_int4(const void *p, v16 scale) {
+static inline v16 v_nibble(const void *p, v16 table) {
   __m128i bytes = _mm_loadl_epi64((const __m128i *)p), mask = _mm_set1_epi8(15);
   __m128i nibbles = _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
-  __m256i eight = _mm256_set1_epi32(8);
-  __m256i low = _mm256_sub_epi32(_mm256_cvtepu8_epi32(nibbles), eight),
-          high = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8)), eight);
-  return v_mul(V2(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)), scale);
+  return V2(lookup8(_mm256_cvtepu8_epi32(nibbles), table),
+            lookup8(_mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8)), table));
+}
+static inline v16 v_i8(const void *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  return V2(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
+}
+static inline v16 v_half(__m256i halves) {
+  return V2(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
 }
 static inline __m128 v_quarter(v16 x) { /* lanes l, l+4, l+8, l+12 */
   __m256 half = _mm256_add_ps(x.a, x.b);
@@ -205,14 +214,34 @@ static inline v16 v_f16(const void *p) {
   memcpy(u, p, sizeof u);
   V_EACH(dtype_f16_to_f32(u[i]));
 }
-static inline v16 v_int4_scale(float scale) {
-  return v_set(scale);
-}
-static inline v16 v_int4(const void *p, v16 scale) {
+static inline v16 v_nibble(const void *p, v16 table) {
   const uint8_t *bytes = p;
-  V_EACH((float)(((bytes[i / 2] >> (4 * (i & 1))) & 15) - 8) * scale.v[i]);
+  V_EACH(table.v[bytes[i / 2] >> (4 * (i & 1)) & 15]);
+}
+static inline v16 v_i8(const void *p) {
+  const int8_t *bytes = p;
+  V_EACH((float)bytes[i]);
+}
+static inline v16 v_f8(const void *p) {
+  const uint8_t *bytes = p;
+  V_EACH(dtype_f8_e4m3_to_f32(bytes[i]));
 }
 #endif
+
+#if defined(KERNELS_AVX512) || defined(KERNELS_AVX2)
+/* F8_E4M3 by way of F16, whose exponent is 8 higher: the hardware then takes subnormals at full speed. */
+static inline v16 v_f8(const void *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p), low = _mm_set1_epi8(0x7f);
+  __m256i halves = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16((short)0xbfff));
+  __m256i nan = _mm256_cvtepi8_epi16(_mm_cmpeq_epi8(_mm_and_si128(bytes, low), low));
+  return v_mul(v_half(_mm256_or_si256(halves, nan)), v_set(256.0f));
+}
+#endif
+/* first, first + 1, ..., first + 15 */
+static inline v16 v_codes(float first) {
+  static const float codes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return v_add(v_load(codes), v_set(first));
+}
 
 /* The sum of the lanes by one fixed tree: halves are added until one number is left. v_sum4 does four at once, bit for
  * bit the same. */

@@ -10,7 +10,7 @@
 
 struct linear_source {
   struct checkpoint *checkpoint;            /* its used marks change */
-  const struct quantization *quantization;
+  struct quantization *quantization;        /* parameters; its counters change */
   struct nibble_check *nibbles;             /* filled by the first INT4 weight */
 };
 

@@ -36,12 +36,27 @@ enum eaglet_status rope_table_init(struct rope_table *table, struct compute *c, 
                                    int32_t n_positions, struct eaglet_error *err) MUST_USE;
 void rope_table_release(struct rope_table *table, struct compute *c);
 
-/* How quantised linears are stored; parameters only, which linears are quantised is decided by the tensors that exist. */
+/* One way in which linears of a checkpoint are quantised; zero where the config does not say. */
+struct quantization_scheme {
+  int32_t bits, group;                            /* group -1: one scale per output or tensor */
+  int32_t block[2];                               /* outputs, inputs per scale */
+  bool symmetric, is_float;
+};
+#define QUANTIZATION_SCHEMES_MAX 64
+/* How quantised linears are stored; parameters only, which linears are quantised, and how, is decided by the tensors that exist
+ * (linear.h), which pick the scheme that fits them. */
 struct quantization {
   char from[64];                                  /* "text_config.quantization_config"; "" when the checkpoint has none */
   char method[32], format[32];
-  int32_t bits, group;
+  int32_t bits, group;                            /* of the first scheme */
   bool symmetric;
+  int32_t n_schemes;
+  struct quantization_scheme schemes[QUANTIZATION_SCHEMES_MAX];
+  bool gptq_v2;                                   /* zero points are stored as they are, not less one */
+  /* -- counted while linears are bound -- */
+  int32_t n_static_inputs;                        /* activation scales that were ignored: activations stay F32 */
+  int32_t n_zeros_as_v1, n_zeros_as_v2;           /* GPTQ zero points that contradicted checkpoint_format */
+  int32_t n_zeros_v1_asymmetric;                  /* old writers borrowed between fields here */
 };
 /* Nibble statistics of one INT4 weight: offset binary is bell-shaped around code 8, two's complement would peak at 0 and 15. */
 struct nibble_check {

@@ -221,7 +221,7 @@ EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_check_pair(const struct eag
 
 struct eaglet_prepare_params {
   const char *model, *hub_cache, *out;
-  const char *const *data; /* [n_data] JSONL files */
+  const char *const *data; /* [n_data] files of conversations: JSON lines or a JSON array (src/data/dataset.h) */
   size_t n_data;
   int32_t tokens_max;      /* rows are cut to this many tokens, default 2048; a reply cut whole drops the row */
   double validation;       /* share of conversations kept for validation, default 0.05 */

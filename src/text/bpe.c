@@ -48,6 +48,7 @@ enum eaglet_status bpe_ranks_init(struct bpe_ranks *ranks, const char *blob, con
   ranks->slots = memory_alloc(n_slots * sizeof *ranks->slots);
   for (uint32_t rank = 0; rank < n; rank++) {
     size_t length = at[rank + 1] - at[rank];
+    if (length == 0) continue; /* a hole */
     uint32_t other = bpe_ranks_find(ranks, blob + at[rank], length);
     if (other != BPE_NONE) {
       bpe_ranks_release(ranks);

@@ -10,7 +10,8 @@
 
 #define BPE_NONE UINT32_MAX
 
-/* Open-addressing hash from byte strings to ranks. Keys live in one blob: rank r is blob[at[r] .. at[r+1]). */
+/* Open-addressing hash from byte strings to ranks. Keys live in one blob: rank r is blob[at[r] .. at[r+1]); an empty key is a
+ * rank that nothing has. */
 struct bpe_ranks {
   const char *blob;   /* borrowed */
   const uint32_t *at; /* borrowed, [n + 1] */

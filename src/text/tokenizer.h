@@ -1,8 +1,8 @@
 /* tokenizer.h - text <-> token ids of one checkpoint directory; immutable after open, usable from several threads.
  *
- * Kinds share one interface: tiktoken ranks (tiktoken.model; Kimi) today, tokenizer.json and SentencePiece later. The split
- * pattern, the special tokens (tokenizer_config.json added_tokens_decoder; unnamed ids of the reserved range decode to
- * <|reserved_token_ID|>) and the merge rule are data of the kind; no remote code is ever read. Encoding is O(n log n).
+ * Kinds share one interface, chosen by the files that exist, in this order: tokenizer.json (BPE), tiktoken.model (ranks; Kimi),
+ * tokenizer.model (SentencePiece BPE), vocab.json with merges.txt. Normalisation, split pattern, special tokens and merge rule
+ * are data of the kind; no remote code is ever read, and what is not understood is refused by name. Encoding is O(n log n).
  */
 #ifndef EAGLET_TEXT_TOKENIZER_H
 #define EAGLET_TEXT_TOKENIZER_H
@@ -22,7 +22,9 @@ void token_list_append(struct token_list *list, int32_t id);
 void token_list_clear(struct token_list *list);
 
 /* Appends the ids of text (valid UTF-8, else EAGLET_E_INPUT with the byte offset). special decides whether special-token text
- * becomes its id or is encoded as ordinary text. */
+ * becomes its id or is encoded as ordinary text; with EAGLET_SPECIAL_ADD it becomes its id and the ids that the checkpoint puts
+ * around a raw text (BOS, EOS) are added: for raw prompts, never for rendered conversations. Added tokens whose "special" is
+ * false are vocabulary and always found (tiktoken.model: they count as special). */
 enum eaglet_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                                     enum eaglet_special special, struct token_list *ids, struct eaglet_error *err) MUST_USE;
 /* Text with protection: special tokens are recognised outside the protected spans only (a template's structure); text inside is
@@ -40,13 +42,15 @@ enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, con
                                           struct token_list *ids, size_t **offsets, struct eaglet_error *err) MUST_USE;
 
 int32_t tokenizer_n_ids(const struct tokenizer *tokenizer);           /* ids are 0 .. n-1 */
-/* Raw bytes of a token (special tokens: their text). Valid as long as the tokenizer. ASSERTs 0 <= id < n? No: returns NULL. */
+/* What a token decodes to, bytes (special tokens: their text; a SentencePiece space is a space). Valid as long as the tokenizer.
+ * NULL for an id that is not a token. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id); /* by added_tokens_decoder's "special" */
 int32_t tokenizer_special_id(const struct tokenizer *tokenizer, const char *text); /* -1 when none */
 const int32_t *tokenizer_special_ids(const struct tokenizer *tokenizer, size_t *n); /* all added tokens, sorted */
-bool tokenizer_has_special(const struct tokenizer *tokenizer, const char *text, size_t length); /* any added token's text */
-/* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json as strings ("" if none), for templates. */
+bool tokenizer_has_special(const struct tokenizer *tokenizer, const char *text, size_t length); /* any special token's text */
+/* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json (else special_tokens_map.json, else the SentencePiece
+ * model) as strings ("" if none), for templates. */
 const char *tokenizer_named(const struct tokenizer *tokenizer, const char *name);
 uint64_t tokenizer_hash(const struct tokenizer *tokenizer); /* of content, for manifests and pairing */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);

@@ -40,6 +40,7 @@ static const char kimi_pattern[] = "[\\p{Han}]+"
 
 struct tiktoken_model {
   struct bpe_ranks ranks;
+  char *reserved; /* text of unnamed reserved ids */
   pcre2_code *pattern;
   pcre2_match_context *match_context;
 };
@@ -220,11 +221,12 @@ static void tiktoken_scratch_free(void *scratch_) {
 }
 
 static enum eaglet_status tiktoken_encode(const struct tokenizer *tokenizer, void **scratch_, const struct text_span *part,
-                                          const char *text, const struct bpe_sink *sink, struct eaglet_error *err) {
+                                          const struct encode_request *request, const struct bpe_sink *sink,
+                                          struct eaglet_error *err) {
   const struct tiktoken_model *model = tokenizer->model;
   if (!*scratch_) *scratch_ = scratch_create(model);
   struct tiktoken_scratch *scratch = *scratch_;
-  const char *subject = text + part->begin; /* a special token ends the text for look-ahead */
+  const char *subject = request->text + part->begin; /* a special token ends the text for look-ahead */
   size_t length = part->end - part->begin, at = 0;
   while (at < length) {
     int rc = pcre2_match(model->pattern, (PCRE2_SPTR)subject, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, scratch->match,
@@ -268,12 +270,83 @@ static void tiktoken_cut(const char *text, size_t length, struct offset_list *en
   offset_list_append(ends, length);
 }
 
+/* ---- special tokens ---- */
+
+static enum eaglet_status read_added_token(struct tokenizer *tokenizer, const char *key, const json_t *value, struct eaglet_error *err) {
+  struct added_token token = {0};
+  const char *path = tokenizer->config_path;
+  TRY(added_parse_id(&token.id, key, path, err));
+  if ((uint32_t)token.id < tokenizer->n_base)
+    FAIL(err, EAGLET_E_INPUT, "%s: added token id %d collides with the vocabulary's ids 0..%u", path, token.id, tokenizer->n_base - 1);
+  enum eaglet_status status = added_parse(&token, value, path, err);
+  if (status != EAGLET_OK) {
+    (void)error_prefix(err, "added token %d", token.id);
+    return status;
+  }
+  token.guarded = true; /* Kimi's tool tokens are structure although "special" is false; tiktoken knows no other flags */
+  token.normalized = token.lstrip = token.rstrip = token.single_word = false;
+  added_append(tokenizer, &token);
+  return EAGLET_OK;
+}
+
+/* A vocabulary smaller than the reserved range (small test models) is stated by config.json; ids beyond it do not exist. */
+static enum eaglet_status apply_vocab_size(struct tokenizer *tokenizer, const char *directory, struct eaglet_error *err) {
+  char *path = file_join(directory, "config.json");
+  json_t *config = NULL;
+  enum eaglet_status status = EAGLET_OK;
+  if (!file_exists(path)) goto done;
+  TRY_GOTO(json_parse_file(&config, path, err), done);
+  const json_t *text_config = json_object_get(config, "text_config");
+  const json_t *size = json_object_get(text_config ? text_config : config, "vocab_size");
+  if (!json_is_integer(size)) goto done;
+  int64_t n = json_integer_value(size);
+  uint32_t n_named = tokenizer->n_base;
+  for (size_t i = 0; i < tokenizer->n_added; i++)
+    if ((uint32_t)tokenizer->added[i].id >= n_named) n_named = (uint32_t)tokenizer->added[i].id + 1;
+  if (n >= n_named && n < tokenizer->n_ids) tokenizer->n_ids = (uint32_t)n;
+done:
+  json_decref(config);
+  free(path);
+  return status;
+}
+
+/* Gives every id between the vocabulary and n_ids that has no name the text <|reserved_token_ID|>. */
+static void add_reserved(struct tokenizer *tokenizer, struct tiktoken_model *model) {
+  size_t n_free = tokenizer->n_ids - tokenizer->n_base;
+  bool *named = memory_alloc(n_free + 1);
+  for (size_t i = 0; i < tokenizer->n_added; i++) named[(uint32_t)tokenizer->added[i].id - tokenizer->n_base] = true;
+  char *text = model->reserved = memory_alloc(n_free * 32 + 1);
+  for (size_t i = 0; i < n_free; i++) {
+    if (named[i]) continue;
+    int32_t id = (int32_t)(tokenizer->n_base + i);
+    int length = snprintf(text, 32, "<|reserved_token_%d|>", id);
+    added_append(tokenizer, &(struct added_token){.text = text, .length = (uint32_t)length, .id = id, .special = true, .guarded = true});
+    text += length + 1;
+  }
+  free(named);
+}
+
+static enum eaglet_status read_added(struct tokenizer *tokenizer, const char *directory, struct eaglet_error *err) {
+  const char *path = tokenizer->config_path;
+  if (!tokenizer->config) FAIL(err, EAGLET_E_INPUT, "%s: file is missing: special tokens are unknown without it", path);
+  json_t *decoder = json_object_get(tokenizer->config, "added_tokens_decoder"), *value;
+  if (decoder && !json_is_object(decoder)) FAIL(err, EAGLET_E_INPUT, "%s: added_tokens_decoder: expected an object", path);
+  const char *key;
+  json_object_foreach(decoder, key, value) TRY(read_added_token(tokenizer, key, value, err));
+  TRY(apply_vocab_size(tokenizer, directory, err));
+  add_reserved(tokenizer, tokenizer->model);
+  return added_finish(tokenizer, path, err);
+}
+
+/* ---- open and close ---- */
+
 static void tiktoken_close(struct tokenizer *tokenizer) {
   struct tiktoken_model *model = tokenizer->model;
   if (!model) return;
   bpe_ranks_release(&model->ranks);
   pcre2_code_free(model->pattern);
   pcre2_match_context_free(model->match_context);
+  free(model->reserved);
   free(model);
   tokenizer->model = NULL;
 }
@@ -285,12 +358,13 @@ static enum eaglet_status tiktoken_open(struct tokenizer *tokenizer, const char 
   free(path);
   TRY(status);
   tokenizer->n_ids = tokenizer->n_base + N_RESERVED;
-  return compile_pattern(model, err);
+  TRY(compile_pattern(model, err));
+  return read_added(tokenizer, directory, err);
 }
 
 const struct tokenizer_kind tokenizer_kind_tiktoken = {
     .name = "tiktoken",
-    .file = "tiktoken.model",
+    .files = {"tiktoken.model"},
     .open = tiktoken_open,
     .cut = tiktoken_cut,
     .encode = tiktoken_encode,

@@ -135,6 +135,11 @@ bool file_is_directory(const char *path) {
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool file_is_regular(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 int64_t file_length(const char *path) {
   struct stat info;
   return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;

@@ -37,6 +37,7 @@ enum eaglet_status file_truncate(const char *path, uint64_t length, struct eagle
 
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
+bool file_is_regular(const char *path); /* no pipe, device or directory */
 int64_t file_length(const char *path); /* -1 when absent */
 char *file_real_path(const char *path); /* absolute, every link followed; NULL when absent; heap */
 enum eaglet_status file_make_directory(const char *path, struct eaglet_error *err) MUST_USE; /* with parents; exists is fine */

@@ -17,7 +17,11 @@ static void print_prepared(const json_t *document) {
   printf("%.0f rows read, %.0f kept, %.0f tokens, %.0f trained (%.1f %%)\n", cli_number(document, "rows_read"), cli_number(document, "rows_kept"),
          cli_number(document, "tokens"), cli_number(document, "trained_tokens"), 100 * cli_number(document, "trained_share"));
   print_sources(document);
-  const char *reason;
+  const char *layout, *reason;
+  json_t *rows;
+  json_object_foreach(json_object_get(document, "layouts"), layout, rows) {
+    printf("  read %lld rows as %s\n", (long long)json_integer_value(rows), layout);
+  }
   json_t *count;
   json_object_foreach(json_object_get(document, "dropped"), reason, count) {
     if (json_integer_value(count) > 0) printf("  dropped %lld: %s\n", (long long)json_integer_value(count), reason);
@@ -28,7 +32,7 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
   struct option_list data = {0};
   struct eaglet_prepare_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE...", .help = "JSONL with ShareGPT `conversations` or OpenAI `messages` rows", .required = true},
+      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE...", .help = "JSON lines or a JSON array; rows with `conversations`, `messages`, or question and answer", .required = true},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "where the shards go", .required = true},
       {.kind = OPTION_INT, .name = "max-len", .value = &params.tokens_max, .argument = "N", .help = "tokens kept of a row (default 2048)", .min = 8, .max = 1 << 20},
       {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05; below 0: none)", .min = -1, .max = 0.5},
@@ -45,7 +49,11 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
   const struct options_spec spec = {
       .command = "prepare", .usage = "MODEL --data FILE... --out DIR [--regenerate]", .summary = "conversations to token shards",
       .description = "Renders every conversation with the target's own template and marks exactly the reply tokens (end-of-turn included).\n"
-                     "Rows without anything to learn are dropped by a named rule and counted. --regenerate resumes after an interruption.\n"
+                     "Rows without anything to learn are dropped by a named rule and counted. Rows are ShareGPT's (conversations: from, value),\n"
+                     "OpenAI's (messages: role, content), Alpaca's (instruction, input, output, history, system), or prompt/completion,\n"
+                     "prompt/response, query/response, question/answer; roles human, user | gpt, assistant, model | system, developer |\n"
+                     "tool, observation, function | function_call.\n"
+                     "--regenerate resumes after an interruption.\n"
                      "\n  eaglet prepare models/nano-kimi --data samples/dialogue.jsonl --regenerate --out run/data\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};

@@ -5,12 +5,13 @@
 #include <string.h>
 
 void intake_init(struct intake *intake) {
-  *intake = (struct intake){.dropped = json_object(), .notes = json_object()};
+  *intake = (struct intake){.dropped = json_object(), .notes = json_object(), .layouts = json_object()};
 }
 
 void intake_release(struct intake *intake) {
   json_decref(intake->dropped);
   json_decref(intake->notes);
+  json_decref(intake->layouts);
   *intake = (struct intake){0};
 }
 
@@ -70,6 +71,13 @@ static const char *reason_to_drop(const json_t *messages, bool regenerate) {
 bool intake_admit(struct intake *intake, struct conversation *conversation, bool regenerate) {
   json_t *messages = conversation->messages;
   intake->n_read++;
+  if (conversation->layout) count_up(intake->layouts, conversation->layout, 1);
+  if (*conversation->unknown_role) {
+    char words[80];
+    snprintf(words, sizeof words, "unknown role '%s'", conversation->unknown_role);
+    intake_drop(intake, words);
+    return false;
+  }
   const char *reason = reason_to_drop(messages, regenerate);
   if (!reason) {
     if (remove_leading_replies(messages))

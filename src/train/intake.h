@@ -8,6 +8,7 @@ struct intake {
   uint64_t n_read;
   json_t *dropped;                      /* {reason: count} */
   json_t *notes;                        /* {what was changed or kept: count} */
+  json_t *layouts;                      /* {layout of the rows read: count} */
   char first_refused[EAGLET_ERROR_MAX]; /* why the first conversation that the template refused was refused, with
                                            file:line */
 };

@@ -126,6 +126,48 @@ static bool clip(struct row_tokens *row, size_t n_max) {
   return true;
 }
 
+/* ---- replies that the data says not to train ---- */
+
+/* The weight that the data gives a message (OpenAI's "weight", "loss_weight"); 1 without one. -1: neither 0 nor 1. */
+static int message_weight(const json_t *message) {
+  const json_t *weight = json_object_get(message, "loss_weight");
+  if (!weight) weight = json_object_get(message, "weight");
+  if (!weight || json_is_null(weight)) return 1;
+  double value = json_is_number(weight) ? json_number_value(weight) : json_is_boolean(weight) ? json_is_true(weight) : -1;
+  return value == 0 ? 0 : value == 1 ? 1 : -1;
+}
+
+static bool has_text(const json_t *message) {
+  const json_t *content = json_object_get(message, "content"), *reasoning = json_object_get(message, "reasoning_content");
+  return json_string_length(content) > 0 || json_array_size(content) > 0 || json_string_length(reasoning) > 0 ||
+         json_array_size(json_object_get(message, "tool_calls")) > 0;
+}
+
+/* Clears the runs of the mask that belong to replies of weight 0. The runs are the replies in order; a row in which they do not
+ * correspond cannot be trained as its data asks. NULL, or why the row is dropped. */
+static const char *apply_weights(struct row_tokens *row, const json_t *messages, bool last_turn_only) {
+  bool asked = false;
+  size_t i, n_replies = 0, n_runs = 0, reply = 0, at = 0;
+  json_t *message;
+  json_array_foreach(messages, i, message) {
+    if (strcmp(message_role(messages, i), "assistant") != 0) continue;
+    int weight = message_weight(message);
+    if (weight < 0) return "a weight that is neither 0 nor 1";
+    asked |= weight == 0;
+    n_replies += has_text(message);
+  }
+  if (!asked) return NULL;
+  for (size_t k = 0; k < row->n; k++) n_runs += row->mask[k] && (k == 0 || !row->mask[k - 1]);
+  if (n_runs != (last_turn_only ? n_replies > 0 : n_replies)) return "replies of weight 0 that cannot be told apart";
+  json_array_foreach(messages, i, message) {
+    if (strcmp(message_role(messages, i), "assistant") != 0 || !has_text(message)) continue;
+    if (last_turn_only && ++reply < n_replies) continue;
+    while (!row->mask[at]) at++;
+    for (; at < row->n && row->mask[at]; at++) row->mask[at] = message_weight(message) != 0;
+  }
+  return memchr(row->mask, 1, row->n) ? NULL : "every reply has weight 0";
+}
+
 /* By content and seed, so that the same conversation falls on the same side in every order of the data. The first row
  * is always trained: data of a single row is no error. */
 static bool is_validation(const struct preparation *p, uint64_t hash) {
@@ -202,6 +244,12 @@ static enum eaglet_status add_conversation(struct preparation *p, const struct c
     return status;
   }
   struct row_tokens row = {.ids = tokens.ids, .mask = tokens.mask, .n = tokens.n};
+  const char *reason = replies ? NULL : apply_weights(&row, conversation->messages, p->params.last_turn_only);
+  if (reason) {
+    intake_drop(&p->intake, reason);
+    chat_tokens_clear(&tokens);
+    return EAGLET_OK;
+  }
   p->n_special += (uint64_t)tokens.n_special_in_content;
   if (replies) {
     uint64_t n_changed = 0;
@@ -300,11 +348,12 @@ static json_t *make_report(const struct preparation *p) {
                                   "trained_tokens", (json_int_t)s->n_trained));
   }
   json_t *report =
-      json_pack("{sI sI sI sI sI sI sf sI sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept",
+      json_pack("{sI sI sI sI sI sI sf sI sO sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept",
                 (json_int_t)p->n_kept, "rows_validation", (json_int_t)p->n_validation, "rows_clipped",
                 (json_int_t)p->n_clipped, "tokens", (json_int_t)p->n_tokens, "trained_tokens", (json_int_t)p->n_trained,
                 "trained_share", (double)p->n_trained / (double)p->n_tokens, "special_in_content",
-                (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes, "sources", sources);
+                (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes,
+                "layouts", p->intake.layouts, "sources", sources);
   if (*p->intake.first_refused) json_object_set_new(report, "first_refused", json_string(p->intake.first_refused));
   if (p->params.regenerate) {
     json_object_set_new(report, "regenerated",

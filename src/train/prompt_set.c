@@ -31,6 +31,12 @@ static enum eaglet_status add_prompt(struct prompt_set *set, const struct conver
   struct token_list ids = {0};
   struct eaglet_error refused = {0};
   int32_t source;
+  if (*conversation->unknown_role) {
+    char reason[80];
+    snprintf(reason, sizeof reason, "unknown role '%s'", conversation->unknown_role);
+    intake_drop(&set->intake, reason);
+    return EAGLET_OK;
+  }
   if (!cut_answer(conversation->messages)) {
     intake_drop(&set->intake, "nothing is asked");
     return EAGLET_OK;

@@ -3,6 +3,8 @@
  * files, refusals with their words, and the draft vocabulary from what was prepared. */
 #include "pipeline.h"
 
+#include "train/renderer.h"
+
 #include "draft/vocab_map.h"
 #include "text/tokenizer.h"
 
@@ -164,6 +166,47 @@ static void test_odd_conversations(void **state) {
   token_store_close(&store);
 }
 
+/* Layouts other than ours are counted by name; an unknown role costs its row (C01); replies of weight 0 are not trained. */
+static void test_other_layouts(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  free(scratch_write(p->directory, "data.jsonl",
+                     "[{\"instruction\":\"add\",\"input\":\"1 2\",\"output\":\"three\"},\n"
+                     "{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"narrator\",\"value\":\"b\"}]},\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"one\",\"loss_weight\":0.0},"
+                     "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"two\",\"loss_weight\":1.0}]},\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"d\",\"weight\":0}]},\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"f\",\"weight\":0.5}]}]\n"));
+  struct eaglet_prepare_params params = prepare_params(p);
+  for (int last = 0; last < 2; last++) {
+    struct token_store store;
+    params.last_turn_only = last;
+    json_t *report = prepare_ok(&params);
+    assert_int_equal(report_int(report, "rows_read"), 5);
+    assert_int_equal(report_int(report, "rows_kept"), 2);
+    assert_int_equal(report_int(json_object_get(report, "layouts"), "instruction/input/output"), 1);
+    assert_int_equal(report_int(json_object_get(report, "layouts"), "messages"), 3);
+    assert_int_equal(dropped(report, "unknown role 'narrator'"), 1);
+    assert_int_equal(dropped(report, "every reply has weight 0"), 1);
+    assert_int_equal(dropped(report, "a weight that is neither 0 nor 1"), 1);
+    store_open(&store, p->out);
+    struct renderer renderer;
+    struct eaglet_error err = {0};
+    assert_ok(renderer_open(&renderer, p->model, 4096, &err), &err);
+    const struct token_row *row = &store.rows[1];
+    int32_t begin = 0, end = row->n;
+    while (!row->mask[begin]) begin++;
+    while (!row->mask[end - 1]) end--;
+    for (int32_t i = begin; i < end; i++) assert_int_equal(row->mask[i], 1); /* one run, of the second reply */
+    struct eaglet_text text = renderer_text(&renderer, row->tokens + begin, end - begin);
+    assert_string_equal(text.data, "two<|im_end|>");
+    free(text.data);
+    renderer_close(&renderer);
+    token_store_close(&store);
+    json_decref(report);
+  }
+}
+
 static char *long_row(int n_words, const char *reply) {
   struct buffer row;
   buffer_init(&row);
@@ -229,13 +272,13 @@ static void test_bad_files(void **state) {
   if (!p->model) skip();
   struct eaglet_prepare_params params = prepare_params(p);
   free(scratch_write(p->directory, "data.jsonl", ""));
-  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl: expected one conversation a line");
+  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl: expected conversations (a line each, or an array of them), found none");
   free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"user\",\"content\":\"\xc3\"}]}\n"));
-  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: byte 40 of the line: expected UTF-8, found byte 0xc3");
+  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: byte 40 of the row: expected UTF-8, found byte 0xc3");
   free(scratch_write(p->directory, "data.jsonl", TOY "not json\n"));
   prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: row");
-  free(scratch_write(p->directory, "data.jsonl", TOY "{\"messages\":[{\"role\":\"judge\",\"content\":\"\"}]}\n"));
-  prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: message 0: role");
+  free(scratch_write(p->directory, "data.jsonl", "{\"messages\":[{\"role\":\"judge\",\"content\":\"\"}]}\n"));
+  prepare_fails(&params, EAGLET_E_INPUT, "none of 1 rows can be trained: unknown role 'judge' (1)");
   struct token_store store;
   assert_int_equal(token_store_open(&store, p->out, false, NULL),
                    EAGLET_E_INPUT); /* nothing half-written passes for data */
@@ -357,6 +400,7 @@ static void test_vocabulary(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       PIPELINE_TEST(test_mask_by_hand),        PIPELINE_TEST(test_report_and_manifest),
+      PIPELINE_TEST(test_other_layouts),
       PIPELINE_TEST(test_odd_conversations),   PIPELINE_TEST(test_truncation),
       PIPELINE_TEST(test_no_half_reply),       PIPELINE_TEST(test_bad_files),
       PIPELINE_TEST(test_refused_by_template), PIPELINE_TEST(test_validation_split),

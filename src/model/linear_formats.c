@@ -336,7 +336,7 @@ static enum eaglet_status choose_packing(struct linear_reader *r, struct packing
       FAIL(r->err, EAGLET_E_INPUT, "%s: %s: %d or %d bits would fit its shape", packed->path, packed->name, fits->bits,
            s->bits);
     if (!fits) *packing = (struct packing){.bits = s->bits, .group = s->group, .padded = padded};
-    if (!fits || !s->symmetric) packing->symmetric = s->symmetric;
+    packing->symmetric |= s->symmetric; /* where one scheme has zero points and another has not, the tensors say */
     fits = s;
   }
   if (!first)

@@ -147,47 +147,6 @@ static void test_quantization_places(void **state) {
   }
 }
 
-static void test_quantization_refusals(void **state) {
-  (void)state;
-  if (!nano) skip();
-  static const char *const block = "text_config.quantization_config",
-                           *const weights = "text_config.quantization_config.config_groups.group_0.weights";
-  const struct {
-    const char *path, *key;
-    json_t *value;
-    const char *words;
-  } cases[] = {
-      {block, "quant_method", json_string("fp8"), "\"fp8\" is not supported"},
-      {block, "format", json_string("marlin-24"), "marlin-24"},
-      {block, "kv_cache_scheme", json_pack("{s:i}", "num_bits", 8), "kv_cache_scheme: not supported"},
-      {block, "transform_config", json_pack("{s:i}", "R1", 1), "transform_config: not supported"},
-      {weights, "num_bits", json_integer(8), "num_bits: expected 4, found 8"},
-      {weights, "group_size", json_integer(12), "group_size: expected a multiple of 8"},
-      {weights, "group_size", json_integer(64), "weight_scale: expected [192, 5], found [192, 10]"},
-      {weights, "symmetric", json_false(), "symmetric"},
-      {weights, "actorder", json_string("group"), "actorder: not supported"},
-      {weights, "strategy", json_string("channel"), "strategy: expected \"group\""},
-      {weights, "type", json_string("float"), "type: expected \"int\""},
-      {weights, "dynamic", json_true(), "dynamic: not supported"},
-      {"text_config.quantization_config.config_groups.group_0", "input_activations", json_pack("{s:i}", "num_bits", 8),
-       "input_activations: not supported"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct variant v;
-    variant_open(&v, nano);
-    json_object_set_new(variant_object(&v, cases[i].path), cases[i].key, cases[i].value);
-    variant_add_all(&v, NULL);
-    variant_expect_refusal(&v, cases[i].words);
-    variant_close(&v);
-  }
-  struct variant v;
-  variant_open(&v, nano);
-  json_object_del(variant_object(&v, "text_config"), "quantization_config");
-  variant_add_all(&v, NULL);
-  variant_expect_refusal(&v, "no quantization_config");
-  variant_close(&v);
-}
-
 /* ---- A10: tied heads ---- */
 
 static bool drop_head(char *name, size_t size, const char *old) {
@@ -499,7 +458,6 @@ int main(void) {
       cmocka_unit_test(test_doubled_tensor),
       cmocka_unit_test(test_vision_never_matches),
       cmocka_unit_test(test_quantization_places),
-      cmocka_unit_test(test_quantization_refusals),
       cmocka_unit_test(test_tied_head),
       cmocka_unit_test(test_rope_theta_places),
       cmocka_unit_test(test_fields_at_top),

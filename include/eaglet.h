@@ -253,6 +253,7 @@ struct eaglet_extract_params {
   bool float32;       /* store F32, default BF16 */
   bool dry_run;       /* announce the disk need and stop */
   bool replace;       /* discard features of other settings in out */
+  int32_t memory_mib; /* states of one shard held at a time, default 256; a row at least */
   int32_t threads;
   struct eaglet_progress progress;
   bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */

@@ -18,6 +18,7 @@ int cmd_extract(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_FLAG, .name = "float32", .value = &params.float32, .help = "store F32 (default BF16)"},
       {.kind = OPTION_FLAG, .name = "dry-run", .value = &params.dry_run, .help = "announce the disk need and stop"},
       {.kind = OPTION_FLAG, .name = "replace", .value = &params.replace, .help = "discard features of other settings in DIR"},
+      {.kind = OPTION_INT, .name = "memory", .value = &params.memory_mib, .argument = "MIB", .help = "states held in memory at a time (default 256): rows per shard follow", .min = 1, .max = 1 << 20},
       OPTION_END,
   };
   const struct option *tables[] = {own, cli->common, NULL};

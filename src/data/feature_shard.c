@@ -11,6 +11,20 @@ char *feature_shard_path(const char *directory, size_t index) {
   return memory_format("%s/rows-%05zu.safetensors", directory, index);
 }
 
+size_t feature_shard_rows(const struct feature_layout *layout) {
+  return layout->shard_rows > 0 ? (size_t)layout->shard_rows : FEATURE_ROWS;
+}
+
+enum eaglet_status feature_shard_rows_read(int32_t *shard_rows, const json_t *manifest, const char *path,
+                                           struct eaglet_error *err) {
+  int64_t found;
+  TRY(json_get_int_or(&found, FEATURE_ROWS, manifest, "shard_rows", path, err));
+  if (found < 1 || found > FEATURE_ROWS)
+    FAIL(err, EAGLET_E_INPUT, "%s: shard_rows: expected 1 to %d, found %lld", path, FEATURE_ROWS, (long long)found);
+  *shard_rows = (int32_t)found;
+  return EAGLET_OK;
+}
+
 /* ---- writing ---- */
 
 /* What a shard holds, laid out for the writer. */
@@ -103,7 +117,7 @@ enum eaglet_status feature_manifest_write(const char *directory, const struct fe
   json_object_set_new(manifest, "n_layers", json_integer(layout->n_layers));
   json_object_set_new(manifest, "hidden", json_integer(layout->hidden));
   json_object_set_new(manifest, "dtype", json_string(dtype_name(layout->dtype)));
-  json_object_set_new(manifest, "shard_rows", json_integer(FEATURE_ROWS));
+  json_object_set_new(manifest, "shard_rows", json_integer((json_int_t)feature_shard_rows(layout)));
   struct eaglet_text text = json_dump(manifest, 2);
   char *path = file_join(directory, "manifest.json");
   enum eaglet_status status = file_write(path, text.data, text.length, err);
@@ -184,6 +198,7 @@ static enum eaglet_status parse_manifest(struct feature_store *store, const json
   TRY(json_get_string_or(&token_hash, "", manifest, "token_hash", path, err));
   TRY(json_get_int(&n_layers, manifest, "n_layers", path, err));
   TRY(json_get_int(&hidden, manifest, "hidden", path, err));
+  TRY(feature_shard_rows_read(&layout->shard_rows, manifest, path, err));
   const json_t *states = json_object_get(manifest, "states");
   size_t n = json_array_size(states);
   layout->dtype = dtype_from_name(dtype);
@@ -233,8 +248,8 @@ static enum eaglet_status check_matrix(const struct tensor_entry **tensor, const
 static enum eaglet_status open_shard(struct feature_store *store, struct eaglet_error *err) {
   const struct feature_layout *layout = &store->layout;
   const struct token_store *tokens = store->tokens;
-  size_t index = store->n_shards, first = index * FEATURE_ROWS,
-         n = tokens->n_rows - first < FEATURE_ROWS ? tokens->n_rows - first : FEATURE_ROWS;
+  size_t rows = feature_shard_rows(layout), index = store->n_shards, first = index * rows,
+         n = tokens->n_rows - first < rows ? tokens->n_rows - first : rows;
   struct shard_view *view = &store->shards[index];
   const struct tensor_entry *states, *last;
   int64_t n_tokens = 0;
@@ -262,13 +277,13 @@ static enum eaglet_status open_shard(struct feature_store *store, struct eaglet_
 enum eaglet_status feature_store_open(struct feature_store **out, const char *directory,
                                       const struct token_store *tokens, struct eaglet_error *err) {
   struct feature_store *store = memory_alloc(sizeof *store);
-  size_t n_shards = (tokens->n_rows + FEATURE_ROWS - 1) / FEATURE_ROWS;
   *out = NULL;
   store->directory = memory_copy_string(directory);
   store->tokens = tokens;
-  store->shards = memory_alloc((n_shards + 1) * sizeof *store->shards);
   store->row_begin = memory_alloc((tokens->n_rows + 1) * sizeof *store->row_begin);
   enum eaglet_status status = read_manifest(store, err);
+  size_t rows = feature_shard_rows(&store->layout), n_shards = (tokens->n_rows + rows - 1) / rows;
+  store->shards = memory_alloc((n_shards + 1) * sizeof *store->shards);
   while (status == EAGLET_OK && store->n_shards < n_shards) status = open_shard(store, err);
   if (status != EAGLET_OK) {
     feature_store_close(store);
@@ -286,7 +301,7 @@ enum eaglet_status feature_store_read(struct feature_store *store, size_t row, f
                                       struct eaglet_error *err) {
   const struct feature_layout *layout = &store->layout;
   if (row >= store->tokens->n_rows) FAIL(err, EAGLET_E_INTERNAL, "feature row %zu of %zu", row, store->tokens->n_rows);
-  const struct shard_view *view = &store->shards[row / FEATURE_ROWS];
+  const struct shard_view *view = &store->shards[row / feature_shard_rows(layout)];
   size_t hidden = (size_t)layout->hidden, taps = (size_t)layout->n_states * hidden,
          bytes = (size_t)dtype_bits(layout->dtype) / 8, first = (size_t)store->row_begin[row];
   for (size_t i = 0; i < (size_t)store->tokens->rows[row].n; i++) {

@@ -1,6 +1,6 @@
 /* feature_shard.h - hidden states on disk: what extract writes and train --features reads.
  *
- * Directory: rows-00000.safetensors .. one per block of FEATURE_ROWS training rows, and manifest.json (states by
+ * Directory: rows-00000.safetensors .. one per block of shard_rows training rows, and manifest.json (shard_rows, states by
  * decision 4's numbering, dtype, hidden, token data hash, model hash, convention "residual stream after k layers,
  * before the final norm"). A shard exists only when whole (atomic), so resuming is: skip shards that exist and match.
  * Tensors: states DTYPE [N, n_states*H] (the head's inputs, ascending), last DTYPE [N, H] (state n_layers, pre-norm),
@@ -11,13 +11,14 @@
 
 #include "data/token_shard.h"
 
-#define FEATURE_ROWS 64 /* training rows of one shard */
+#define FEATURE_ROWS 64 /* training rows of one shard, at most: wide targets and long rows have fewer */
 #define FEATURE_CONVENTION "residual stream after k layers, before the final norm"
 
 struct feature_layout {
   int32_t n_states, states[16]; /* the head's input states */
   int32_t n_layers, hidden;
   enum dtype dtype; /* BF16 or F32 */
+  int32_t shard_rows; /* training rows of one shard, 1 .. FEATURE_ROWS; 0: FEATURE_ROWS */
 };
 /* One shard at a time; rows in the order of the token store. */
 struct feature_shard {
@@ -26,6 +27,10 @@ struct feature_shard {
   size_t n_rows;
   const float *const *states; /* per row [n, (n_states + 1) * H]: the taps with the last state at the end */
 };
+size_t feature_shard_rows(const struct feature_layout *layout);
+/* shard_rows of a manifest; FEATURE_ROWS where it says nothing. */
+enum eaglet_status feature_shard_rows_read(int32_t *shard_rows, const json_t *manifest, const char *path,
+                                           struct eaglet_error *err) MUST_USE;
 char *feature_shard_path(const char *directory, size_t index); /* heap */
 enum eaglet_status feature_shard_write(const char *directory, size_t index, const struct feature_shard *shard,
                                        struct eaglet_error *err) MUST_USE;

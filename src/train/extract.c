@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define POSITIONS_DEFAULT 4096
+#define MEMORY_MIB_DEFAULT 256
 #define SHARD_OVERHEAD 4096u             /* header and the file system's rounding */
 #define DISK_MARGIN ((uint64_t)16 << 20) /* never fill a disk to the last byte */
 
@@ -34,18 +35,18 @@ struct extraction {
   float *captured, *row_states; /* a shard's capture; the same with the last state repeated, when that is needed */
 };
 
-static size_t shard_first(size_t shard) {
-  return shard * FEATURE_ROWS;
+static size_t shard_first(const struct extraction *e, size_t shard) {
+  return shard * feature_shard_rows(&e->layout);
 }
 
 static size_t shard_rows(const struct extraction *e, size_t shard) {
-  size_t left = e->tokens.n_rows - shard_first(shard);
-  return left < FEATURE_ROWS ? left : FEATURE_ROWS;
+  size_t left = e->tokens.n_rows - shard_first(e, shard), most = feature_shard_rows(&e->layout);
+  return left < most ? left : most;
 }
 
 static uint64_t shard_tokens(const struct extraction *e, size_t shard) {
   uint64_t n = 0;
-  for (size_t r = 0; r < shard_rows(e, shard); r++) n += (uint64_t)e->tokens.rows[shard_first(shard) + r].n;
+  for (size_t r = 0; r < shard_rows(e, shard); r++) n += (uint64_t)e->tokens.rows[shard_first(e, shard) + r].n;
   return n;
 }
 
@@ -58,6 +59,21 @@ static uint64_t shard_bytes(const struct extraction *e, size_t shard) {
   return shard_tokens(e, shard) * token_bytes(e) + shard_rows(e, shard) * 16 + SHARD_OVERHEAD;
 }
 
+/* Bytes of memory that one token of a shard takes while it is made: F32 as captured, once more when the last state is repeated, and as
+ * stored. */
+static uint64_t token_memory(const struct extraction *e) {
+  uint64_t hidden = (uint64_t)e->layout.hidden, n_stored = (uint64_t)e->layout.n_states + 1;
+  bool repeated = e->n_taps == e->layout.n_states;
+  return hidden * ((uint64_t)e->n_taps * 4 + (repeated ? n_stored * 4 : 0) + n_stored * (uint64_t)dtype_bits(e->layout.dtype) / 8);
+}
+
+/* As many rows as fit when all are as long as the longest; one, when not even that fits. */
+static int32_t rows_in_memory(const struct extraction *e) {
+  uint64_t mib = e->params->memory_mib > 0 ? (uint64_t)e->params->memory_mib : MEMORY_MIB_DEFAULT;
+  uint64_t n = (mib << 20) / (token_memory(e) * (uint64_t)e->row_tokens_max);
+  return n < 1 ? 1 : n > FEATURE_ROWS ? FEATURE_ROWS : (int32_t)n;
+}
+
 /* ---- what it stands on ---- */
 
 static enum eaglet_status open_tokens(struct extraction *e, struct eaglet_error *err) {
@@ -66,7 +82,6 @@ static enum eaglet_status open_tokens(struct extraction *e, struct eaglet_error 
   for (size_t i = 0; i < e->tokens.n_rows; i++) {
     if (e->tokens.rows[i].n > e->row_tokens_max) e->row_tokens_max = e->tokens.rows[i].n;
   }
-  e->n_shards = (e->tokens.n_rows + FEATURE_ROWS - 1) / FEATURE_ROWS;
   return EAGLET_OK;
 }
 
@@ -90,7 +105,10 @@ static enum eaglet_status open_target(struct extraction *e, struct eaglet_error 
   }
   e->layout = (struct feature_layout){
       .n_layers = f->n_layers, .hidden = f->hidden, .dtype = p->float32 ? DTYPE_F32 : DTYPE_BF16};
-  return head_states_parse(e->layout.states, &e->layout.n_states, p->states, f, err);
+  TRY(head_states_parse(e->layout.states, &e->layout.n_states, p->states, f, err));
+  e->n_taps = e->layout.n_states + (e->layout.states[e->layout.n_states - 1] != f->n_layers);
+  e->layout.shard_rows = rows_in_memory(e);
+  return EAGLET_OK;
 }
 
 /* ---- the directory ---- */
@@ -170,7 +188,10 @@ static enum eaglet_status check_directory(struct extraction *e, bool *matches, s
   if (status == EAGLET_OK && file_exists(path)) {
     status = json_parse_file(&found, path, err);
     if (status == EAGLET_OK) status = check_manifest(e, found, path, err);
+    int32_t shard_rows = 0; /* what is there decides how the rest is cut */
+    if (status == EAGLET_OK) status = feature_shard_rows_read(&shard_rows, found, path, err);
     *matches = status == EAGLET_OK;
+    if (*matches) e->layout.shard_rows = shard_rows;
     if (status != EAGLET_OK && e->params->replace) status = EAGLET_OK;
   } else if (status == EAGLET_OK && any && !e->params->replace) {
     status = error_set(err, EAGLET_E_INPUT,
@@ -183,10 +204,12 @@ static enum eaglet_status check_directory(struct extraction *e, bool *matches, s
 }
 
 static void plan_shards(struct extraction *e, bool matches) {
+  size_t rows = feature_shard_rows(&e->layout);
+  e->n_shards = (e->tokens.n_rows + rows - 1) / rows;
   e->done = memory_alloc(e->n_shards + 1);
   for (size_t i = 0; i < e->n_shards; i++) {
     uint64_t bytes = shard_bytes(e, i);
-    e->done[i] = matches && feature_shard_done(e->params->out, i, e->tokens.rows + shard_first(i), shard_rows(e, i));
+    e->done[i] = matches && feature_shard_done(e->params->out, i, e->tokens.rows + shard_first(e, i), shard_rows(e, i));
     e->n_bytes += bytes;
     if (!e->done[i]) e->n_bytes_missing += bytes;
   }
@@ -216,7 +239,7 @@ static enum eaglet_status open_capture(struct extraction *e, struct eaglet_error
   uint64_t n_tokens_max = 0;
   for (int32_t i = 0; i < layout->n_states; i++) params.taps.states[params.taps.n++] = layout->states[i];
   if (layout->states[layout->n_states - 1] != layout->n_layers) params.taps.states[params.taps.n++] = layout->n_layers;
-  e->n_taps = params.taps.n;
+  ASSERT(e->n_taps == params.taps.n);
   for (size_t i = 0; i < e->n_shards; i++) {
     uint64_t n = shard_tokens(e, i);
     if (n > n_tokens_max) n_tokens_max = n;
@@ -226,8 +249,8 @@ static enum eaglet_status open_capture(struct extraction *e, struct eaglet_error
   if (e->n_taps == layout->n_states)
     e->row_states = memory_try(floats * (size_t)(layout->n_states + 1) * sizeof(float));
   if (!e->captured || (e->n_taps == layout->n_states && !e->row_states)) {
-    FAIL(err, EAGLET_E_RESOURCE, "not enough memory for the states of %d rows (%" PRIu64 " tokens)", FEATURE_ROWS,
-         n_tokens_max);
+    FAIL(err, EAGLET_E_RESOURCE, "not enough memory for the states of %zu rows (%" PRIu64 " tokens); see --memory",
+         feature_shard_rows(layout), n_tokens_max);
   }
   return capture_create(&e->capture, &params, err);
 }
@@ -256,7 +279,7 @@ static void repeat_last(const struct extraction *e, size_t n_tokens) {
 }
 
 static enum eaglet_status extract_shard(struct extraction *e, size_t index, struct eaglet_error *err) {
-  size_t n_rows = shard_rows(e, index), first = shard_first(index), hidden = (size_t)e->layout.hidden;
+  size_t n_rows = shard_rows(e, index), first = shard_first(e, index), hidden = (size_t)e->layout.hidden;
   const int32_t *tokens[FEATURE_ROWS];
   int32_t lengths[FEATURE_ROWS];
   float *states[FEATURE_ROWS];
@@ -280,7 +303,7 @@ static enum eaglet_status extract_shard(struct extraction *e, size_t index, stru
 
 static enum eaglet_status tell(const struct extraction *e, size_t n_shards, struct eaglet_error *err) {
   char note[96];
-  uint64_t n_rows = n_shards * FEATURE_ROWS < e->tokens.n_rows ? n_shards * FEATURE_ROWS : e->tokens.n_rows;
+  uint64_t done = n_shards * feature_shard_rows(&e->layout), n_rows = done < e->tokens.n_rows ? done : e->tokens.n_rows;
   snprintf(note, sizeof note, "%" PRIu64 " tokens, %.1f MB", e->tokens.n_tokens, (double)e->n_bytes / 1e6);
   if (progress_report(&e->params->progress, "extract", "rows", n_rows, e->tokens.n_rows, note)) return EAGLET_OK;
   FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped with %zu of %zu shards done; run the same command to go on",
@@ -323,12 +346,12 @@ static struct eaglet_text make_report(const struct extraction *e) {
   json_t *states = json_array();
   for (int32_t i = 0; i < e->layout.n_states; i++) json_array_append_new(states, json_integer(e->layout.states[i]));
   json_t *report =
-      json_pack("{ss so si ss sI sI sI sI sI sI sI sI sI sb}", "out", e->params->out, "states", states, "n_layers",
+      json_pack("{ss so si ss sI sI sI sI sI sI sI sI sI si sb}", "out", e->params->out, "states", states, "n_layers",
                 e->layout.n_layers, "dtype", dtype_name(e->layout.dtype), "rows", (json_int_t)e->tokens.n_rows,
                 "tokens", (json_int_t)e->tokens.n_tokens, "bytes_per_token", (json_int_t)token_bytes(e), "bytes",
                 (json_int_t)e->n_bytes, "bytes_missing", (json_int_t)e->n_bytes_missing, "disk_free",
                 (json_int_t)file_disk_free(e->params->out), "shards", (json_int_t)e->n_shards, "shards_written",
-                (json_int_t)e->n_written, "shards_skipped", (json_int_t)e->n_skipped, "dry_run", e->params->dry_run);
+                (json_int_t)e->n_written, "shards_skipped", (json_int_t)e->n_skipped, "shard_rows", (int)feature_shard_rows(&e->layout), "dry_run", e->params->dry_run);
   struct eaglet_text text = json_dump(report, 0);
   json_decref(report);
   return text;

@@ -188,6 +188,71 @@ static void test_resume(void **state) {
   paths_free(&paths);
 }
 
+/* Rows per shard follow the memory; what is there already decides how the rest is cut, and an older manifest means 64. */
+static void test_memory(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  make_data(p, 3);
+  struct paths paths = paths_make(p);
+  struct eaglet_extract_params params = extract_params(p, &paths);
+  params.memory_mib = 1;
+  struct token_store tokens;
+  store_open(&tokens, p->out);
+  int32_t longest = 0;
+  for (size_t i = 0; i < tokens.n_rows; i++) longest = tokens.rows[i].n > longest ? tokens.rows[i].n : longest;
+  token_store_close(&tokens);
+  json_t *report = extract_ok(&params);
+  json_int_t rows = report_int(report, "shard_rows"), n_shards = (ROWS_SHORT + ROWS_LONG + rows - 1) / rows;
+  assert_int_equal(rows, (1 << 20) / (longest * 320 * (4 * 4 + 4 * 2))); /* four states in F32, and as stored */
+  assert_in_range(rows, 2, 16);
+  assert_int_equal(report_int(report, "shards_written"), n_shards);
+  json_decref(report);
+  compare_with_capture(p, paths.features, (const int32_t[]){2, 4, 5, 8}, 4, true);
+  struct eaglet_text shard = read_path(paths.shards[1]);
+  assert_int_equal(unlink(paths.shards[1]), 0);
+  params.memory_mib = 0;
+  report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shard_rows"), rows);
+  assert_int_equal(report_int(report, "shards_written"), 1);
+  assert_true(same_bytes(paths.shards[1], &shard));
+  json_decref(report);
+  free(shard.data);
+  params.replace = true;
+  params.float32 = true; /* other settings: all anew, by the memory there is now */
+  report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shard_rows"), FEATURE_ROWS);
+  json_decref(report);
+  char *path = file_join(paths.features, "manifest.json");
+  for (int64_t said = -1; said <= 100; said += said < 0 ? 1 : 100) { /* nothing, 0, 100 */
+    json_t *manifest = NULL;
+    assert_int_equal(json_parse_file(&manifest, path, NULL), EAGLET_OK);
+    if (said < 0) json_object_del(manifest, "shard_rows");
+    else json_object_set_new(manifest, "shard_rows", json_integer(said));
+    struct eaglet_text text = json_dump(manifest, 0);
+    assert_int_equal(file_write(path, text.data, text.length, NULL), EAGLET_OK);
+    free(text.data);
+    json_decref(manifest);
+    params.replace = false;
+    if (said >= 0) {
+      extract_fails(&params, EAGLET_E_INPUT, "manifest.json: shard_rows: expected 1 to 64, found ");
+      continue;
+    }
+    report = extract_ok(&params);
+    assert_int_equal(report_int(report, "shards_written"), 0);
+    json_decref(report);
+  }
+  params.memory_mib = 1;
+  params.replace = true;
+  json_decref(extract_ok(&params));
+  params.data = p->out;
+  make_data(p, 400); /* a row that does not fit even alone: one row a shard */
+  report = extract_ok(&params);
+  assert_int_equal(report_int(report, "shard_rows"), 1);
+  json_decref(report);
+  free(path);
+  paths_free(&paths);
+}
+
 static void test_stop_request(void **state) {
   struct pipeline *p = *state;
   if (!p->model) skip();
@@ -329,7 +394,7 @@ static void test_not_finite(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       PIPELINE_TEST(test_values),       PIPELINE_TEST(test_announcement),   PIPELINE_TEST(test_resume),
-      PIPELINE_TEST(test_stop_request), PIPELINE_TEST(test_other_settings), PIPELINE_TEST(test_full_disk),
+      PIPELINE_TEST(test_memory), PIPELINE_TEST(test_stop_request), PIPELINE_TEST(test_other_settings), PIPELINE_TEST(test_full_disk),
       PIPELINE_TEST(test_not_finite),
   };
   return cmocka_run_group_tests_name("extract", tests, NULL, NULL);

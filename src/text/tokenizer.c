@@ -11,7 +11,8 @@
 #include <string.h>
 
 /* In order of precedence. */
-static const struct tokenizer_kind *const kinds[] = {&tokenizer_kind_json, &tokenizer_kind_tiktoken};
+static const struct tokenizer_kind *const kinds[] = {&tokenizer_kind_json, &tokenizer_kind_tiktoken, &tokenizer_kind_sentencepiece,
+                                                     &tokenizer_kind_files};
 
 void token_list_append(struct token_list *list, int32_t id) {
   MEMORY_GROW(list->ids, list->capacity, list->n + 1);

@@ -66,7 +66,7 @@ static enum eaglet_status read_added(struct tokenizer *tokenizer, const char *pa
     uint32_t known = json_model_find(model, token.text, token.length);
     if (known != BPE_NONE && known != (uint32_t)id)
       FAIL(err, EAGLET_E_INPUT, "%s: added token %d \"%s\" has the id %u in the vocabulary", path, token.id, token.text, known);
-    if (known == BPE_NONE && (uint32_t)id < model->n_keys && model->text_at[id] != model->text_at[id + 1])
+    if (known == BPE_NONE && (uint32_t)id < model->n_tokens && model->text_at[id] != model->text_at[id + 1])
       FAIL(err, EAGLET_E_INPUT, "%s: added token %d \"%s\" collides with the vocabulary's token of that id", path, token.id, token.text);
     added_append(tokenizer, &token);
   }

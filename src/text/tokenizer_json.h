@@ -160,7 +160,8 @@ struct json_model {
   uint32_t n_keys;
   struct bpe_ranks vocab;
   struct bpe_pairs pairs;
-  uint32_t n_symbols; /* ids of symbols that are no tokens are n_keys .. n_symbols-1 (SentencePiece) */
+  uint32_t n_tokens;   /* keys from here on are single characters that merge but are no tokens (SentencePiece) */
+  bool verbatim_added; /* texts of normalised added tokens are normalised already (SentencePiece) */
   bool bytes, ignore_merges, byte_fallback, fuse_unk, has_unk;
   uint32_t unk;            /* BPE_NONE: named but not in the vocabulary */
   uint32_t byte_ids[256];  /* the <0xHH> tokens; when pieces are bytes, the symbol of each byte; BPE_NONE when absent */

@@ -46,7 +46,7 @@ enum eaglet_status json_model_configure(struct tokenizer *tokenizer, json_t *doc
 }
 
 uint32_t json_model_find(const struct json_model *model, const char *text, size_t length) {
-  return length ? bpe_ranks_find(&model->text_ids, text, length) : BPE_NONE;
+  return bpe_ranks_find(&model->text_ids, text, length); /* an empty text is never there */
 }
 
 enum eaglet_status json_model_set_vocab(struct tokenizer *tokenizer, const struct json_vocab *vocab, const char *what, struct eaglet_error *err) {
@@ -64,7 +64,7 @@ enum eaglet_status json_model_set_vocab(struct tokenizer *tokenizer, const struc
                          vocab->bytes + (*place)->at, (int)entry->length, vocab->bytes + entry->at, entry->id);
     *place = entry;
   }
-  model->n_keys = model->n_symbols = tokenizer->n_ids = n;
+  model->n_keys = model->n_tokens = tokenizer->n_ids = n;
   model->texts = memory_alloc(vocab->n_bytes + 1);
   model->text_at = memory_alloc(((size_t)n + 1) * sizeof *model->text_at);
   uint32_t at = 0;
@@ -76,8 +76,12 @@ enum eaglet_status json_model_set_vocab(struct tokenizer *tokenizer, const struc
   }
   model->text_at[n] = at;
   free(by_id);
-  if (status == EAGLET_OK) status = bpe_ranks_init(&model->text_ids, model->texts, model->text_at, n, err);
-  if (status != EAGLET_OK) return status;
+  TRY(status);
+  status = bpe_ranks_init(&model->text_ids, model->texts, model->text_at, n, err);
+  if (status != EAGLET_OK) {
+    (void)error_prefix(err, "%s: vocabulary", what);
+    return status;
+  }
   const json_t *unk = json_object_get(json_object_get(model->document, "model"), "unk_token");
   model->has_unk = json_is_string(unk);
   model->unk = model->has_unk ? json_model_find(model, json_string_value(unk), json_string_length(unk)) : BPE_NONE;
@@ -120,10 +124,11 @@ enum eaglet_status json_model_add_configured(struct tokenizer *tokenizer, struct
     TRY(added_parse(&token, value, path, err));
     const struct added_token *known = find_added(tokenizer, token.text, token.length);
     uint32_t id = known ? (uint32_t)known->id : json_model_find(model, token.text, token.length);
+    if (id >= model->n_tokens && !known) id = BPE_NONE;
     if (id != BPE_NONE && id != (uint32_t)token.id)
       FAIL(err, EAGLET_E_INPUT, "%s: added token %d \"%s\" has the id %u in the vocabulary", path, token.id, token.text, id);
     if (known) continue;
-    if (id == BPE_NONE && (uint32_t)token.id < model->n_keys && model->text_at[token.id] != model->text_at[token.id + 1])
+    if (id == BPE_NONE && (uint32_t)token.id < model->n_tokens && model->text_at[token.id] != model->text_at[token.id + 1])
       FAIL(err, EAGLET_E_INPUT, "%s: added token %d \"%s\" collides with the vocabulary's token of that id", path, token.id, token.text);
     added_append(tokenizer, &token);
   }
@@ -187,7 +192,7 @@ static enum eaglet_status build_normalized_set(struct tokenizer *tokenizer, stru
     const struct added_token *token = &tokenizer->added[i];
     if (!token->normalized) continue;
     struct piece piece = {.data = token->text, .length = token->length};
-    status = normalizer_apply(model->normalizer, works, scratch, false, &piece, err);
+    if (!model->verbatim_added) status = normalizer_apply(model->normalizer, works, scratch, false, &piece, err);
     if (status == EAGLET_OK && !added_set_insert(&tokenizer->normalized, piece.data, piece.length, (int32_t)i))
       status = error_set(err, EAGLET_E_INPUT, "%s: added token %d \"%s\": another one has the same normalised text", what, token->id, token->text);
   }
@@ -210,7 +215,7 @@ static enum eaglet_status build_decoded(struct tokenizer *tokenizer, struct rege
     struct text_view view = {0};
     int32_t index = tokenizer->added_index[id];
     if (index >= 0) view = (struct text_view){tokenizer->added[index].text, tokenizer->added[index].length};
-    else if (id < model->n_keys) view = (struct text_view){model->texts + model->text_at[id], model->text_at[id + 1] - model->text_at[id]};
+    else if (id < model->n_tokens) view = (struct text_view){model->texts + model->text_at[id], model->text_at[id + 1] - model->text_at[id]};
     tokenizer->at[id] = (uint32_t)out.length;
     if (view.length == 0) continue; /* a hole */
     struct decode_job job = {.scratch = scratch, .token = view};
@@ -371,12 +376,38 @@ static enum eaglet_status make_symbols(const struct json_model *model, struct sy
   return EAGLET_OK;
 }
 
+static void emit_symbols(struct json_job *job, const struct piece *piece, size_t at, const struct bpe_symbol *symbols, size_t n) {
+  for (size_t i = 0; i < n; at += symbols[i++].length)
+    bpe_sink_append(job->sink, (int32_t)symbols[i].id, job->sink->offsets ? piece_origin(piece, at) : 0);
+}
+
+/* Characters that only merge were left over: they are unknown after all. */
+static enum eaglet_status encode_leftovers(struct json_job *job, const struct piece *piece, size_t begin, const struct symbols *merged, size_t n,
+                                           struct eaglet_error *err) {
+  struct bpe_symbol *list = memory_alloc((n + piece->length - begin + 1) * sizeof *list);
+  struct symbols s = {.list = list};
+  enum eaglet_status status = EAGLET_OK;
+  for (size_t i = 0, at = begin; i < n && status == EAGLET_OK; at += merged->list[i++].length) {
+    if (merged->list[i].id >= job->model->n_tokens && merged->list[i].id != job->model->unk)
+      status = add_unknown(job->model, &s, piece->data + at, merged->list[i].length, err);
+    else {
+      flush_unk(job->model, &s);
+      add_symbol(&s, merged->list[i].id, merged->list[i].length);
+    }
+  }
+  flush_unk(job->model, &s);
+  if (status == EAGLET_OK) emit_symbols(job, piece, begin, s.list, s.n);
+  free(list);
+  return status;
+}
+
 /* Encodes one word: piece[begin..end). */
 static enum eaglet_status encode_word(struct json_job *job, const struct piece *piece, size_t begin, size_t end, struct eaglet_error *err) {
   const struct json_model *model = job->model;
   const char *data = piece->data + begin;
   size_t length = end - begin;
   uint32_t whole = bpe_ranks_find(&model->vocab, data, length);
+  if (whole >= model->n_tokens) whole = BPE_NONE;
   if (whole != BPE_NONE && (model->ignore_merges || atomic_load_explicit(&model->whole[whole], memory_order_relaxed) == WHOLE_YES)) {
     bpe_sink_append(job->sink, (int32_t)whole, job->sink->offsets ? piece_origin(piece, begin) : 0);
     return EAGLET_OK;
@@ -389,8 +420,9 @@ static enum eaglet_status encode_word(struct json_job *job, const struct piece *
   size_t n = bpe_pairs_merge(&model->pairs, &scratch->bpe, s.list, s.n);
   if (whole != BPE_NONE)
     atomic_store_explicit(&model->whole[whole], n == 1 && s.list[0].id == whole ? WHOLE_YES : WHOLE_NO, memory_order_relaxed);
-  for (size_t i = 0, at = begin; i < n; at += s.list[i++].length)
-    bpe_sink_append(job->sink, (int32_t)s.list[i].id, job->sink->offsets ? piece_origin(piece, at) : 0);
+  for (size_t i = 0; i < n; i++)
+    if (s.list[i].id >= model->n_tokens) return encode_leftovers(job, piece, begin, &s, n, err);
+  emit_symbols(job, piece, begin, s.list, n);
   return EAGLET_OK;
 }
 
@@ -469,7 +501,7 @@ void json_decode_first(const struct tokenizer *tokenizer, int32_t id, struct buf
   int32_t index = tokenizer->added_index[id];
   struct text_view view = {0};
   if (index >= 0) view = (struct text_view){tokenizer->added[index].text, tokenizer->added[index].length};
-  else if ((uint32_t)id < model->n_keys)
+  else if ((uint32_t)id < model->n_tokens)
     view = (struct text_view){model->texts + model->text_at[id], model->text_at[id + 1] - model->text_at[id]};
   struct regex_scratch *scratch = regex_scratch_create();
   struct decode_job job = {.scratch = scratch, .token = view, .first = true};

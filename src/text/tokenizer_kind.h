@@ -100,7 +100,7 @@ struct tokenizer {
   char *config_path;   /* for messages */
 };
 
-extern const struct tokenizer_kind tokenizer_kind_json, tokenizer_kind_tiktoken;
+extern const struct tokenizer_kind tokenizer_kind_json, tokenizer_kind_tiktoken, tokenizer_kind_sentencepiece, tokenizer_kind_files;
 
 /* ---- tokenizer_added.c ---- */
 

@@ -264,7 +264,8 @@ EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_extract(const struct eaglet
 struct eaglet_train_params {
   const char *model, *hub_cache, *data, *out;
   const char *features;   /* directory written by extract; NULL: the target runs live */
-  const char *vocab;      /* file written by vocab; NULL: data/vocab.safetensors if present, else the whole vocabulary */
+  const char *vocab;      /* file written by vocab; NULL: the whole vocabulary */
+  bool vocab_of_other_data; /* take a vocabulary that was made from other data (same tokenizer) */
   const char *init;       /* warm start from an existing head, named as model is (keeps its d2t) */
   const char *states;     /* as extract */
   bool resume;            /* continue from out's saved state */

@@ -15,6 +15,7 @@ int cmd_train(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "head, metrics and state go here", .required = true},
       {.kind = OPTION_STRING, .name = "features", .value = &params.features, .argument = "DIR", .help = "directory written by extract (default: the target runs live)"},
       {.kind = OPTION_STRING, .name = "vocab", .value = &params.vocab, .argument = "FILE", .help = "draft vocabulary written by vocab (default: the whole vocabulary)"},
+      {.kind = OPTION_FLAG, .name = "vocab-of-other-data", .value = &params.vocab_of_other_data, .help = "take a --vocab that was made from other data than --data"},
       {.kind = OPTION_STRING, .name = "init", .value = &params.init, .argument = "DIR", .help = "start from this head; keeps its d2t"},
       {.kind = OPTION_STRING, .name = "states", .value = &params.states, .argument = "auto|2,30,58", .help = "states that feed the head (default auto)"},
       {.kind = OPTION_FLAG, .name = "resume", .value = &params.resume, .help = "continue from the state saved in DIR"},

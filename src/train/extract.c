@@ -87,7 +87,6 @@ static enum eaglet_status open_tokens(struct extraction *e, struct eaglet_error 
 
 static enum eaglet_status open_target(struct extraction *e, struct eaglet_error *err) {
   const struct eaglet_extract_params *p = e->params;
-  int64_t n_target;
   TRY(compute_open_cpu(&e->compute, p->threads, EAGLET_PRECISION_EXACT, err));
   const struct model_params model = {.path = p->model,
                                      .ignore_index = p->ignore_index,
@@ -95,10 +94,7 @@ static enum eaglet_status open_target(struct extraction *e, struct eaglet_error 
                                      .positions_max = e->row_tokens_max > POSITIONS_DEFAULT ? e->row_tokens_max : 0};
   TRY(model_open(&e->model, &model, err));
   const struct features *f = &e->model->arch.features;
-  TRY(json_get_int(&n_target, e->tokens.manifest, "n_target", p->data, err));
-  if (n_target != f->n_vocab)
-    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", p->data,
-         (long long)n_target, p->model, f->n_vocab);
+  TRY(target_check_data(&e->tokens, p->model, f->n_vocab, err));
   if (e->row_tokens_max > f->positions_max) {
     FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d", p->data,
          f->positions_max, e->row_tokens_max);

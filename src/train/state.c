@@ -28,8 +28,8 @@ static json_t *facts_of(const struct train_state *s) {
   for (int i = 0; i < 3; i++)
     snprintf(hash[i], sizeof hash[i], "%016llx",
              (unsigned long long)file_hash(blocks[i], sizeof(float) * (size_t)s->n_parameters, 0));
-  return json_pack("{si sI sI sI s{ss ss ss} sO}", "version", STATE_VERSION, "step", (json_int_t)s->step, "rows_seen",
-                   (json_int_t)s->rows_seen, "metrics_length", (json_int_t)s->metrics_length, "xxh3", block_names[0],
+  return json_pack("{si sI sI sI si s{ss ss ss} sO}", "version", STATE_VERSION, "step", (json_int_t)s->step, "rows_seen",
+                   (json_int_t)s->rows_seen, "metrics_length", (json_int_t)s->metrics_length, "threads", s->threads, "xxh3", block_names[0],
                    hash[0], block_names[1], hash[1], block_names[2], hash[2], "settings", s->settings);
 }
 
@@ -104,13 +104,15 @@ static enum eaglet_status load_blocks(struct train_state *s, const struct safete
 
 static enum eaglet_status load_facts(struct train_state *s, const struct safetensors *file, const json_t *facts,
                                      struct eaglet_error *err) {
-  int64_t version;
+  int64_t version, threads;
   TRY(json_get_int(&version, facts, "version", file->path, err));
   if (version != STATE_VERSION)
     FAIL(err, EAGLET_E_INPUT, "%s: version: expected %d, found %lld", file->path, STATE_VERSION, (long long)version);
   TRY(json_get_int(&s->step, facts, "step", file->path, err));
   TRY(json_get_int(&s->rows_seen, facts, "rows_seen", file->path, err));
   TRY(json_get_int(&s->metrics_length, facts, "metrics_length", file->path, err));
+  TRY(json_get_int_or(&threads, 0, facts, "threads", file->path, err));
+  s->threads = (int32_t)threads;
   TRY(compare_settings(s->settings, json_object_get(facts, "settings"), file->path, err));
   return load_blocks(s, file, json_object_get(facts, "xxh3"), err);
 }

@@ -14,6 +14,7 @@ struct train_state {
   int64_t step;              /* optimizer steps done */
   int64_t rows_seen;         /* rows taken from the endless stream of shuffled epochs */
   int64_t metrics_length;    /* bytes of metrics.jsonl that belong to these steps */
+  int32_t threads;           /* of the run that made it; sums may be split by it */
   const json_t *settings;    /* object of what must not change, borrowed; values are numbers or strings */
 };
 bool train_state_exists(const char *out);

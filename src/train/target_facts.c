@@ -1,7 +1,9 @@
 /* target_facts.c - see target_facts.h. Owns nothing between calls. */
 #include "train/target_facts.h"
 
+#include "base/util.h"
 #include "model/arch.h"
+#include "text/tokenizer.h"
 
 #include <string.h>
 
@@ -20,6 +22,29 @@ uint64_t target_hash(const struct checkpoint *checkpoint) {
     hash = file_hash(t->data + (t->n_bytes - n), (size_t)n, hash);
   }
   return hash;
+}
+
+enum eaglet_status target_check_data(const struct token_store *tokens, const char *model, int32_t n_vocab,
+                                     struct eaglet_error *err) {
+  const char *directory = tokens->directory, *expected = json_string_value(json_object_get(tokens->manifest, "tokenizer_hash"));
+  struct tokenizer *tokenizer = NULL;
+  int64_t n_target;
+  TRY(json_get_int(&n_target, tokens->manifest, "n_target", directory, err));
+  if (n_target != n_vocab)
+    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", directory, (long long)n_target,
+         model, n_vocab);
+  if (!expected) return EAGLET_OK;
+  struct eaglet_error why = {0};
+  if (tokenizer_open(&tokenizer, model, &why) != EAGLET_OK) {
+    log_warning("%s: cannot tell whether its tokenizer is the one that prepared %s: %s", model, directory, why.message);
+    return EAGLET_OK;
+  }
+  char found[HASH_TEXT_BYTES];
+  hash_text(found, tokenizer_hash(tokenizer));
+  tokenizer_close(tokenizer);
+  if (strcmp(found, expected) == 0) return EAGLET_OK;
+  FAIL(err, EAGLET_E_INPUT, "%s: prepared with tokenizer %s, the target %s has %s: its ids mean other tokens; prepare again", directory,
+       expected, model, found);
 }
 
 static void add_stop_id(struct target_facts *facts, const json_t *value) {

@@ -4,6 +4,7 @@
 #define EAGLET_TRAIN_TARGET_FACTS_H
 
 #include "checkpoint/checkpoint.h"
+#include "data/token_shard.h"
 
 #define STOP_IDS_MAX 16
 
@@ -13,6 +14,11 @@ struct target_facts {
   uint64_t hash;
 };
 enum eaglet_status target_facts_read(struct target_facts *facts, const struct checkpoint_params *params,
+                                     struct eaglet_error *err) MUST_USE;
+
+/* Token data that was prepared with another vocabulary or another tokenizer is refused (C12, E08). A target without tokenizer files, or
+ * data whose manifest names none, cannot be compared by content. */
+enum eaglet_status target_check_data(const struct token_store *tokens, const char *model, int32_t n_vocab,
                                      struct eaglet_error *err) MUST_USE;
 
 /* Of every tensor's name, type, shape and first and last bytes: fine-tuned weights differ, and a terabyte need not be

@@ -48,6 +48,10 @@ static enum eaglet_status export_head(const struct run *r, struct eaglet_error *
   return status;
 }
 
+static int32_t threads_of(const struct trainer *t) {
+  return t->settings.threads > 0 ? t->settings.threads : threads_available();
+}
+
 static enum eaglet_status save(const struct run *r, struct eaglet_error *err) {
   const struct trainer *t = &r->trainer;
   char *path = metrics_path(t->settings.out);
@@ -60,6 +64,7 @@ static enum eaglet_status save(const struct run *r, struct eaglet_error *err) {
                                     .step = t->step,
                                     .rows_seen = t->rows_seen,
                                     .metrics_length = length > 0 ? length : 0,
+                                    .threads = threads_of(t),
                                     .settings = t->identity};
   TRY(train_state_save(&state, t->settings.out, err));
   return export_head(r, err);
@@ -71,6 +76,10 @@ static enum eaglet_status resume(struct trainer *t, struct eaglet_error *err) {
   struct train_state state = {
       .n_parameters = t->n_parameters, .parameters = t->parameters, .m = t->m, .v = t->v, .settings = t->identity};
   TRY(train_state_load(&state, t->settings.out, err));
+  if (state.threads > 0 && state.threads != threads_of(t))
+    log_warning("%s: saved by a run with %d threads, going on with %d: the last bits of sums may differ from a run that was not "
+                "interrupted; --threads %d is exact",
+                t->settings.out, state.threads, threads_of(t), state.threads);
   t->step = state.step;
   t->rows_seen = state.rows_seen;
   return metrics_rewind(t->settings.out, state.metrics_length, err);

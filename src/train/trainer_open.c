@@ -44,17 +44,28 @@ static enum eaglet_status open_target(struct trainer *t, struct eaglet_error *er
     FAIL(err, EAGLET_E_INPUT, "%s: longest row: expected at most %d tokens (the target's positions), found %d",
          t->settings.data, f->positions_max, t->tokens_max);
   }
-  int64_t n_target;
-  TRY(json_get_int(&n_target, t->tokens.manifest, "n_target", t->settings.data, err));
-  if (n_target != f->n_vocab) {
-    FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", t->settings.data,
-         (long long)n_target, t->settings.model, f->n_vocab);
-  }
+  return target_check_data(&t->tokens, t->settings.model, f->n_vocab, err);
+}
+
+/* A vocabulary made for another tokenizer means other tokens; one made from other data is a choice that must be said (E08). Files of
+ * other programs say neither. */
+static enum eaglet_status check_vocabulary(const struct trainer *t, const struct safetensors *file, struct eaglet_error *err) {
+  char data[HASH_TEXT_BYTES];
+  hash_text(data, t->tokens.hash);
+  const char *tokenizer = safetensors_metadata(file, "tokenizer_hash"), *tokens = safetensors_metadata(file, "token_hash");
+  const char *expected = json_string_value(json_object_get(t->tokens.manifest, "tokenizer_hash"));
+  if (tokenizer && *tokenizer && expected && strcmp(tokenizer, expected) != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: tokenizer_hash: made for tokenizer %s, %s was prepared with %s: its ids mean other tokens; make it again with `eaglet vocab`",
+         file->path, tokenizer, t->settings.data, expected);
+  if (tokens && *tokens && strcmp(tokens, data) != 0 && !t->settings.vocab_of_other_data)
+    FAIL(err, EAGLET_E_INPUT, "%s: token_hash: made from the data %s, %s is %s: make it again with `eaglet vocab`, or say --vocab-of-other-data", file->path,
+         tokens, t->settings.data, data);
   return EAGLET_OK;
 }
 
-static enum eaglet_status read_vocabulary(struct vocab_map *map, const char *path, int32_t n_target,
+static enum eaglet_status read_vocabulary(struct vocab_map *map, const struct trainer *t, const char *path,
                                           struct eaglet_error *err) {
+  int32_t n_target = t->model->arch.features.n_vocab;
   struct safetensors file = {0};
   TRY(safetensors_open(&file, path, err));
   const struct tensor_entry *d2t = safetensors_find(&file, "d2t");
@@ -63,21 +74,17 @@ static enum eaglet_status read_vocabulary(struct vocab_map *map, const char *pat
     status = error_set(err, EAGLET_E_INPUT, "%s: d2t: expected between 1 and %d offsets, found %s", path, n_target,
                        d2t ? "another shape" : "no such tensor");
   } else {
-    status = vocab_map_from_tensors(map, &file, (int32_t)d2t->shape[0], n_target, err);
+    status = check_vocabulary(t, &file, err);
+    if (status == EAGLET_OK) status = vocab_map_from_tensors(map, &file, (int32_t)d2t->shape[0], n_target, err);
   }
   safetensors_close(&file);
   return status;
 }
 
-/* A new head takes the vocabulary file, or the one beside the data, or the whole vocabulary. */
+/* A new head takes the vocabulary file that was named, or the whole vocabulary: no file is taken unasked (E08). */
 static enum eaglet_status open_vocabulary(struct trainer *t, struct eaglet_error *err) {
-  int32_t n_target = t->model->arch.features.n_vocab;
-  if (t->settings.vocab) return read_vocabulary(&t->map, t->settings.vocab, n_target, err);
-  char *path = file_join(t->settings.data, "vocab.safetensors");
-  enum eaglet_status status =
-      file_exists(path) ? read_vocabulary(&t->map, path, n_target, err) : vocab_map_identity(&t->map, n_target, err);
-  free(path);
-  return status;
+  if (t->settings.vocab) return read_vocabulary(&t->map, t, t->settings.vocab, err);
+  return vocab_map_identity(&t->map, t->model->arch.features.n_vocab, err);
 }
 
 /* A warm start keeps sizes, states, rotary base and vocabulary of its head (E07): an option that says otherwise is
@@ -100,7 +107,7 @@ static enum eaglet_status check_warm(const struct trainer *t, struct eaglet_erro
   }
   if (!s->vocab) return EAGLET_OK;
   struct vocab_map asked = {0};
-  TRY(read_vocabulary(&asked, s->vocab, c->n_target, err));
+  TRY(read_vocabulary(&asked, t, s->vocab, err));
   bool same = vocab_map_hash(&asked) == vocab_map_hash(&t->init->map);
   vocab_map_release(&asked);
   if (!same)
@@ -165,6 +172,16 @@ static void set_hash(json_t *object, const char *name, uint64_t hash) {
   json_object_set_new(object, name, json_string(text));
 }
 
+/* Everything of the head that a checkpoint of its parameters does not hold: rope scaling, norm eps, states, sizes. */
+static uint64_t config_hash(const struct head_config *config) {
+  json_t *json = head_config_write(config, NULL);
+  struct eaglet_text text = json_dump(json, 0);
+  uint64_t hash = file_hash(text.data, text.length, 0);
+  free(text.data);
+  json_decref(json);
+  return hash;
+}
+
 static void plan_steps(struct trainer *t) {
   const struct eaglet_train_params *s = &t->settings;
   int64_t rows = (int64_t)s->epochs * t->n_usable;
@@ -176,6 +193,7 @@ static void plan_steps(struct trainer *t) {
   set_hash(t->identity, "model", target_hash(&t->model->checkpoint));
   set_hash(t->identity, "data", t->tokens.hash);
   set_hash(t->identity, "draft vocabulary", vocab_map_hash(&t->map));
+  set_hash(t->identity, "head config", config_hash(&t->config));
   json_object_set_new(t->identity, "features",
                       json_string(s->features ? dtype_name(feature_store_layout(t->source.store)->dtype) : "live"));
 }

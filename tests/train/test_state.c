@@ -53,6 +53,7 @@ static struct train_state state_of(struct fixture *f) {
                               .step = 123,
                               .rows_seen = 7890,
                               .metrics_length = 11,
+                              .threads = 3,
                               .settings = f->settings};
 }
 
@@ -65,12 +66,13 @@ static void test_round_trip(void **context) {
   assert_int_equal(train_state_save(&state, f->out, NULL), EAGLET_OK);
   assert_true(train_state_exists(f->out));
   memset(f->blocks, 0, sizeof f->blocks);
-  state.step = state.rows_seen = state.metrics_length = 0;
+  state.step = state.rows_seen = state.metrics_length = state.threads = 0;
   assert_int_equal(train_state_load(&state, f->out, NULL), EAGLET_OK);
   assert_memory_equal(f->blocks, before, sizeof before);
   assert_int_equal(state.step, 123);
   assert_int_equal(state.rows_seen, 7890);
   assert_int_equal(state.metrics_length, 11);
+  assert_int_equal(state.threads, 3);
 }
 
 static void refused(struct fixture *f, const char *key, json_t *value, const char *words) {

@@ -5,6 +5,7 @@
 #include "data/feature_shard.h"
 #include "draft/head_file.h"
 #include "train/extract.h"
+#include "text/tokenizer.h"
 #include "train/head_init.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
@@ -47,7 +48,8 @@ static char *make_data(const char *directory, const char *name, uint64_t seed, i
   return path;
 }
 
-static char *make_vocabulary(const char *directory, const char *name, const int32_t first_count[2]) {
+/* A file as `vocab` writes it, with the hashes that are given (NULL: none, as of another program). */
+static char *make_vocabulary_of(const char *directory, const char *name, const int32_t first_count[2], const char *const hashes[2]) {
   int32_t ids[512], first = first_count[0], n = first_count[1];
   void *storage = NULL;
   struct vocab_map map;
@@ -56,6 +58,8 @@ static char *make_vocabulary(const char *directory, const char *name, const int3
   for (int32_t i = 0; i < n; i++) ids[i] = first + i;
   assert_ok(vocab_map_init(&map, ids, n, 4096, name, &err), &err);
   struct safetensors_writer *writer = safetensors_writer_create();
+  if (hashes[0]) safetensors_writer_metadata(writer, "tokenizer_hash", hashes[0]);
+  if (hashes[1]) safetensors_writer_metadata(writer, "token_hash", hashes[1]);
   vocab_map_write(&map, writer, &storage);
   assert_ok(safetensors_writer_commit(writer, path, &err), &err);
   safetensors_writer_free(writer);
@@ -64,8 +68,12 @@ static char *make_vocabulary(const char *directory, const char *name, const int3
   return path;
 }
 
+static char *make_vocabulary(const char *directory, const char *name, const int32_t first_count[2]) {
+  return make_vocabulary_of(directory, name, first_count, (const char *const[2]){NULL, NULL});
+}
+
 struct run {
-  char *model, *data, *out;
+  char *model, *data, *out, *vocab;
   struct eaglet_train_params params;
   struct eaglet_text report;
   struct eaglet_error err;
@@ -73,13 +81,12 @@ struct run {
 
 static void run_init(struct run *r, const char *scratch, const char *out) {
   *r = (struct run){.model = model_path(), .data = file_join(scratch, "data"), .out = file_join(scratch, out)};
-  if (!file_is_directory(r->data)) {
-    free(make_data(scratch, "data", 1, ROWS - 2));
-    free(make_vocabulary(r->data, "vocab.safetensors", (const int32_t[]){0, 400})); /* found beside the data */
-  }
+  if (!file_is_directory(r->data)) free(make_data(scratch, "data", 1, ROWS - 2));
+  r->vocab = make_vocabulary(r->data, "vocab.safetensors", (const int32_t[]){0, 400});
   r->params = (struct eaglet_train_params){.model = r->model,
                                            .data = r->data,
                                            .out = r->out,
+                                           .vocab = r->vocab,
                                            .steps = 6,
                                            .batch = 3,
                                            .unroll = 3,
@@ -99,7 +106,7 @@ static enum eaglet_status run_go(struct run *r) {
 }
 
 static void run_clear(struct run *r) {
-  free(r->model), free(r->data), free(r->out), free(r->report.data);
+  free(r->model), free(r->data), free(r->out), free(r->vocab), free(r->report.data);
 }
 
 static void assert_same_file(const char *a, const char *b, const char *name) {
@@ -333,6 +340,68 @@ static void test_warm_start(void **state) {
   run_clear(&first), run_clear(&second);
 }
 
+/* E08: a vocabulary of another tokenizer is refused, one of other data unless it is asked for; none is taken unasked. C12: so is data of
+ * another tokenizer. */
+static void test_stale_vocabulary(void **state) {
+  static const int32_t ids[] = {0, 200};
+  struct run r;
+  run_init(&r, *state, "out");
+  char tokens[HASH_TEXT_BYTES], tokenizer[HASH_TEXT_BYTES];
+  struct token_store store;
+  struct tokenizer *opened;
+  assert_ok(token_store_open(&store, r.data, false, &r.err), &r.err);
+  hash_text(tokens, store.hash);
+  token_store_close(&store);
+  assert_ok(tokenizer_open(&opened, r.model, &r.err), &r.err);
+  hash_text(tokenizer, tokenizer_hash(opened));
+  tokenizer_close(opened);
+  const struct {
+    const char *tokenizer, *tokens, *words; /* words NULL: taken */
+  } cases[] = {{tokenizer, tokens, NULL},
+               {NULL, NULL, NULL},
+               {"0123456789abcdef", tokens, "tokenizer_hash: made for tokenizer 0123456789abcdef, "},
+               {tokenizer, "0123456789abcdef", "token_hash: made from the data 0123456789abcdef, "}};
+  /* The data says which tokenizer made it. */
+  char *manifest = file_join(r.data, "manifest.json");
+  json_t *json = NULL;
+  assert_ok(json_parse_file(&json, manifest, &r.err), &r.err);
+  for (int wrong = 0; wrong < 2; wrong++) {
+    json_object_set_new(json, "tokenizer_hash", json_string(wrong ? "0123456789abcdef" : tokenizer));
+    struct eaglet_text text = json_dump(json, 0);
+    assert_ok(file_write(manifest, text.data, text.length, &r.err), &r.err);
+    free(text.data);
+    for (size_t i = 0; i < (wrong ? 0 : sizeof cases / sizeof *cases); i++) {
+      char *vocab = make_vocabulary_of(*state, "stale.safetensors", ids, (const char *const[2]){cases[i].tokenizer, cases[i].tokens}),
+           *out = memory_format("%s/out-%zu", (char *)*state, i);
+      r.params.vocab = vocab, r.params.out = out, r.params.steps = 1, r.params.vocab_of_other_data = false;
+      if (cases[i].words) assert_failed_with(run_go(&r), EAGLET_E_INPUT, &r.err, cases[i].words);
+      else assert_ok(run_go(&r), &r.err);
+      r.params.vocab_of_other_data = true;
+      r.params.resume = true;
+      if (cases[i].words && cases[i].tokenizer == tokenizer) assert_ok(run_go(&r), &r.err);
+      if (i == 2) assert_failed_with(run_go(&r), EAGLET_E_INPUT, &r.err, "its ids mean other tokens");
+      r.params.resume = false;
+      free(vocab), free(out);
+    }
+  }
+  r.params.vocab = NULL;
+  assert_failed_with(run_go(&r), EAGLET_E_INPUT, &r.err, "prepared with tokenizer 0123456789abcdef, the target ");
+  json_object_del(json, "tokenizer_hash");
+  struct eaglet_text text = json_dump(json, 0);
+  assert_ok(file_write(manifest, text.data, text.length, &r.err), &r.err);
+  free(text.data);
+  char *whole = file_join(*state, "whole"); /* vocab.safetensors lies beside the data, and nobody asked for it */
+  r.params.out = whole;
+  assert_ok(run_go(&r), &r.err);
+  json_t *report = NULL;
+  assert_ok(json_parse(&report, r.report.data, r.report.length, "report", &r.err), &r.err);
+  assert_int_equal(json_integer_value(json_object_get(report, "draft_vocabulary")), 4096);
+  json_decref(report);
+  json_decref(json);
+  free(whole), free(manifest);
+  run_clear(&r);
+}
+
 /* A run that meets not-a-number stops, tells the step, and leaves no state with it. */
 static void test_not_a_number(void **state) {
   struct run r;
@@ -345,6 +414,7 @@ static void test_not_a_number(void **state) {
   assert_ok(compute_open_cpu(&compute, 1, EAGLET_PRECISION_EXACT, &r.err), &r.err);
   assert_ok(model_open(&model, &(struct model_params){.path = r.model, .compute = compute}, &r.err), &r.err);
   assert_ok(vocab_map_identity(&map, 4096, &r.err), &r.err);
+  r.params.vocab = NULL;
   r.params.rope_theta = 10000;
   assert_ok(head_config_new(&config, &r.params, model, 4096, &r.err), &r.err);
   float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
@@ -377,6 +447,7 @@ int main(void) {
                                      RUN(test_nothing_in_vocabulary),
                                      RUN(test_stored_equals_live),
                                      RUN(test_warm_start),
+                                     RUN(test_stale_vocabulary),
                                      RUN(test_not_a_number)};
   return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

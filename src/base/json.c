@@ -90,7 +90,14 @@ enum eaglet_status json_parse_file(json_t **json, const char *path, struct eagle
   *json = NULL;
   struct eaglet_text text = {0};
   TRY(file_read(&text, path, JSON_FILE_BYTES_MAX, err));
-  enum eaglet_status status = json_parse(json, text.data, text.length, path, err);
+  size_t at = strspn(text.data, " \t\r\n");
+  enum eaglet_status status = EAGLET_OK;
+  if (!strncmp(text.data, "version https://git-lfs", 23))
+    status = error_set(err, EAGLET_E_INPUT, "%s: is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`", path);
+  else if (text.data[at] == '<')
+    status = error_set(err, EAGLET_E_INPUT, "%s: is an HTML or XML page, not JSON (a failed download?)", path);
+  else
+    status = json_parse(json, text.data, text.length, path, err);
   free(text.data);
   return status;
 }

@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "checkpoint/hub.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,16 +91,58 @@ static bool list_holds(const struct file_list *list, const char *name) {
   return list->n && bsearch(&name, list->names, list->n, sizeof *list->names, by_text) != NULL;
 }
 
-static enum eaglet_status unindexed_shards(const struct checkpoint *checkpoint, struct file_list *shards, const struct file_list *all,
+/* "model-00002-of-00003.safetensors": number 2 of 3. */
+static bool shard_number(const char *name, unsigned *number, unsigned *total) {
+  const char *of = strstr(name, "-of-");
+  size_t n_digits = 0;
+  if (!of) return false;
+  while (of - n_digits > name && of[-(ptrdiff_t)n_digits - 1] >= '0' && of[-(ptrdiff_t)n_digits - 1] <= '9') n_digits++;
+  int end = 0;
+  return n_digits > 0 && n_digits <= 6 && sscanf(of - n_digits, "%6u-of-%6u.safetensors%n", number, total, &end) == 2 && end > 0 &&
+         of[(ptrdiff_t)end - (ptrdiff_t)n_digits] == '\0';
+}
+
+/* Without an index the numbers in the names are all that tells of a shard that did not arrive (A05). */
+static enum eaglet_status check_numbers(const struct checkpoint *checkpoint, const struct file_list *shards, struct eaglet_error *err) {
+  for (size_t i = 0; i < shards->n; i++) {
+    unsigned number, total, other, its_total;
+    const char *name = shards->names[i];
+    if (!shard_number(name, &number, &total)) continue;
+    unsigned n_found = 0, first_missing = 0;
+    for (unsigned wanted = 1; wanted <= total && wanted <= shards->n + 1; wanted++) {
+      bool found = false;
+      for (size_t k = 0; k < shards->n && !found; k++) {
+        found = shard_number(shards->names[k], &other, &its_total) && other == wanted && its_total == total;
+      }
+      n_found += found;
+      if (!found && first_missing == 0) first_missing = wanted;
+    }
+    if (first_missing == 0 && n_found == total) continue;
+    char *advice = hub_advice(checkpoint->path);
+    error_set(err, EAGLET_E_INPUT, "%s: %s is one of %u shards, but number %u is not there, and there is no " INDEX_NAME " (an interrupted download?)%s",
+              checkpoint->path, name, total, first_missing, advice);
+    free(advice);
+    return EAGLET_E_INPUT;
+  }
+  return EAGLET_OK;
+}
+
+static enum eaglet_status unindexed_shards(struct checkpoint *checkpoint, struct file_list *shards, const struct file_list *all,
                                            struct eaglet_error *err) {
-  bool pickled = false;
+  bool pickled = false, model = false;
+  for (size_t i = 0; i < all->n; i++) model |= is_weight_file(all->names[i]) && !strncmp(all->names[i], "model", 5);
   for (size_t i = 0; i < all->n; i++) {
     pickled |= is_pickled(all->names[i]);
     if (!is_weight_file(all->names[i])) continue;
+    if (model && !strncmp(all->names[i], "consolidated", 12)) {
+      checkpoint->n_ignored++;
+      log_warning("%s: %s is passed over: the same weights under their maker's names", checkpoint->path, all->names[i]);
+      continue;
+    }
     MEMORY_GROW(shards->names, shards->capacity, shards->n + 1);
     shards->names[shards->n++] = memory_copy_string(all->names[i]);
   }
-  if (shards->n > 0) return EAGLET_OK;
+  if (shards->n > 0) return check_numbers(checkpoint, shards, err);
   char *advice = pickled ? memory_copy_string("; pickled weights (*.bin, *.pt) are never read: convert them to safetensors") : hub_advice(checkpoint->path);
   error_set(err, EAGLET_E_INPUT, "%s: no *.safetensors file%s", checkpoint->path, advice);
   free(advice);

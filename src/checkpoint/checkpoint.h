@@ -2,7 +2,8 @@
  *
  * Which files are read: with model.safetensors.index.json exactly the files it names (every named tensor must be in the named
  * file's header; extra files are ignored, reported in `n_ignored`); otherwise, or when the caller says to ignore the index, every
- * *.safetensors of the directory. A tensor in two files that are read is refused. A missing shard is refused with its name and the number of tensors it holds. pytorch_model.bin
+ * *.safetensors of the directory (consolidated*.safetensors, the same weights under their maker's names, are passed over beside
+ * model*.safetensors; files numbered NNNNN-of-MMMMM must be all there). A tensor in two files that are read is refused. A missing shard is refused with its name and the number of tensors it holds. pytorch_model.bin
  * alone is refused. No tensor is copied; data stays in the mapping.
  *
  * Every tensor has a "used" mark, so that binding can prove that nothing was left unread in silence (decision 5).

@@ -387,6 +387,25 @@ static enum eaglet_status normalise_messages(struct conversation *conversation, 
   return EAGLET_OK;
 }
 
+/* The row's own system text goes first; said again by the first message it is said once. */
+static enum eaglet_status add_system(struct conversation *conversation, const json_t *system, const json_t *first,
+                                     struct eaglet_error *err) {
+  if (!system || json_is_null(system)) return EAGLET_OK;
+  if (!json_is_string(system)) FAIL(err, EAGLET_E_INPUT, "system: expected a string, found %s", kind_of(system));
+  if (json_string_length(system) == 0) return EAGLET_OK;
+  const char *role = json_string_value(json_object_get(first, "role"));
+  const json_t *content = json_object_get(first, "content");
+  if (!role) role = json_string_value(json_object_get(first, "from"));
+  if (!content) content = json_object_get(first, "value");
+  if (role && role_of(role) == ROLE_SYSTEM) {
+    if (json_equal(content, system)) return EAGLET_OK;
+    FAIL(err, EAGLET_E_INPUT, "system: the row and its first message give different texts");
+  }
+  json_array_append_new(conversation->messages,
+                        json_pack("{ss so}", "role", "system", "content", text_value(system, conversation->strip)));
+  return EAGLET_OK;
+}
+
 static enum eaglet_status normalise_row(struct conversation *conversation, const json_t *row,
                                         struct eaglet_error *err) {
   const json_t *system = json_object_get(row, "system");
@@ -394,10 +413,7 @@ static enum eaglet_status normalise_row(struct conversation *conversation, const
   TRY(row_messages(&messages, &conversation->layout, row, err));
   enum eaglet_status status = normalise_source(conversation, json_object_get(row, "source"), err);
   if (status == EAGLET_OK) status = normalise_tools(conversation, json_object_get(row, "tools"), err);
-  if (status == EAGLET_OK && json_is_string(system) && json_string_length(system) > 0) {
-    json_array_append_new(conversation->messages,
-                          json_pack("{ss so}", "role", "system", "content", text_value(system, conversation->strip)));
-  }
+  if (status == EAGLET_OK) status = add_system(conversation, system, json_array_get(messages, 0), err);
   if (status == EAGLET_OK) status = normalise_messages(conversation, messages, err);
   json_decref(messages);
   return status;

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,7 +185,7 @@ struct feature_store {
 
 static enum eaglet_status parse_manifest(struct feature_store *store, const json_t *manifest, const char *path,
                                          struct eaglet_error *err) {
-  const char *format, *dtype, *token_hash;
+  const char *format, *convention, *dtype, *token_hash;
   int64_t version, n_layers, hidden;
   char expected[HASH_TEXT_BYTES];
   struct feature_layout *layout = &store->layout;
@@ -194,6 +195,9 @@ static enum eaglet_status parse_manifest(struct feature_store *store, const json
          path, format);
   TRY(json_get_int(&version, manifest, "version", path, err));
   if (version != 1) FAIL(err, EAGLET_E_INPUT, "%s: version: expected 1, found %lld", path, (long long)version);
+  TRY(json_get_string_or(&convention, "", manifest, "convention", path, err));
+  if (strcmp(convention, FEATURE_CONVENTION) != 0)
+    FAIL(err, EAGLET_E_INPUT, "%s: convention: expected '%s', found '%.80s'", path, FEATURE_CONVENTION, convention);
   TRY(json_get_string_or(&dtype, "", manifest, "dtype", path, err));
   TRY(json_get_string_or(&token_hash, "", manifest, "token_hash", path, err));
   TRY(json_get_int(&n_layers, manifest, "n_layers", path, err));
@@ -308,6 +312,11 @@ enum eaglet_status feature_store_read(struct feature_store *store, size_t row, f
     float *to = states + i * (taps + hidden);
     dtype_to_f32(to, view->states + (first + i) * taps * bytes, layout->dtype, taps);
     dtype_to_f32(to + taps, view->last + (first + i) * hidden * bytes, layout->dtype, hidden);
+    for (size_t k = 0; k < taps + hidden; k++) {
+      if (isfinite(to[k])) continue;
+      FAIL(err, EAGLET_E_INPUT, "%s: row %zu, token %zu, state %d: expected finite numbers, found %f: extract again", view->file.path, row, i,
+           k < taps ? layout->states[k / hidden] : layout->n_layers, (double)to[k]);
+    }
   }
   return EAGLET_OK;
 }

@@ -39,6 +39,9 @@ static enum eaglet_status check_flags(const json_t *json, const char *what, stru
     FAIL(err, EAGLET_E_INPUT, "%s: num_hidden_layers: heads of one layer are supported, found %lld", what,
          (long long)n_layers);
   if (strcmp(act, "silu") != 0) FAIL(err, EAGLET_E_INPUT, "%s: hidden_act: expected silu, found %s", what, act);
+  const json_t *quantization = json_object_get(json, "quantization_config");
+  if (quantization && !json_is_null(quantization)) /* A17: a head's precision is its own, whatever the target's is */
+    FAIL(err, EAGLET_E_INPUT, "%s: quantization_config: heads in BF16, F16 or F32 are supported", what);
   if (json_object_get(json, "kv_lora_rank"))
     FAIL(err, EAGLET_E_INPUT, "%s: kv_lora_rank: MLA heads are not supported yet", what);
   return EAGLET_OK;

@@ -3,6 +3,7 @@
 #include "draft/vocab_map.h"
 
 #include "base/memory.h"
+#include "base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,26 +41,39 @@ enum eaglet_status vocab_map_identity(struct vocab_map *map, int32_t n_target, s
   return status;
 }
 
-/* Offsets of any integer type that other trainers write. */
-static enum eaglet_status read_offsets(int32_t *ids, const struct tensor_entry *d2t, int32_t n_draft,
-                                       struct eaglet_error *err) {
+/* The table's values, of any integer type that other trainers write. */
+static enum eaglet_status read_values(int64_t *values, const struct tensor_entry *d2t, int32_t n_draft,
+                                      struct eaglet_error *err) {
   if (d2t->rank != 1 || d2t->shape[0] != n_draft || (d2t->dtype != DTYPE_I64 && d2t->dtype != DTYPE_I32)) {
     FAIL(err, EAGLET_E_INPUT, "%s: %s: expected I64 or I32 [%d], found %s [%lld]", d2t->path, d2t->name, n_draft,
          dtype_name(d2t->dtype), d2t->rank == 1 ? (long long)d2t->shape[0] : -1);
   }
   for (int32_t i = 0; i < n_draft; i++) {
-    int64_t offset = 0;
     int32_t narrow = 0;
     if (d2t->dtype == DTYPE_I64)
-      memcpy(&offset, d2t->data + 8 * (size_t)i, 8);
+      memcpy(&values[i], d2t->data + 8 * (size_t)i, 8);
     else {
       memcpy(&narrow, d2t->data + 4 * (size_t)i, 4);
-      offset = narrow;
+      values[i] = narrow;
     }
-    if (offset < -(int64_t)i || offset > INT32_MAX - (int64_t)i)
-      FAIL(err, EAGLET_E_INPUT, "%s: %s[%d]: offset %lld gives no token id", d2t->path, d2t->name, i,
-           (long long)offset);
-    ids[i] = (int32_t)(i + offset);
+  }
+  return EAGLET_OK;
+}
+
+struct table {
+  const struct tensor_entry *d2t, *t2d; /* t2d: or NULL */
+  int64_t *values;                      /* [n_draft] of d2t */
+  int32_t n_draft, n_target;
+};
+
+/* Target ids from offsets (the convention), or from values that are ids themselves. */
+static enum eaglet_status read_ids(int32_t *ids, const struct table *t, bool absolute, struct eaglet_error *err) {
+  for (int32_t i = 0; i < t->n_draft; i++) {
+    int64_t base = absolute ? 0 : i, value = t->values[i];
+    if (value < -base || value > INT32_MAX - base)
+      FAIL(err, EAGLET_E_INPUT, "%s: %s[%d]: %s %lld gives no token id", t->d2t->path, t->d2t->name, i,
+           absolute ? "id" : "offset", (long long)value);
+    ids[i] = (int32_t)(base + value);
   }
   return EAGLET_OK;
 }
@@ -77,6 +91,44 @@ static enum eaglet_status check_marks(const struct vocab_map *map, const struct 
   return EAGLET_OK;
 }
 
+static enum eaglet_status read_as(struct vocab_map *map, const struct table *t, bool absolute,
+                                  struct eaglet_error *err) {
+  int32_t *ids = memory_alloc((size_t)t->n_draft * sizeof *ids);
+  *map = (struct vocab_map){0};
+  enum eaglet_status status = read_ids(ids, t, absolute, err);
+  if (status == EAGLET_OK) status = vocab_map_init(map, ids, t->n_draft, t->n_target, t->d2t->path, err);
+  if (status == EAGLET_OK && t->t2d) status = check_marks(map, t->t2d, err);
+  free(ids);
+  if (status != EAGLET_OK) vocab_map_release(map);
+  return status;
+}
+
+/* Tables that exporters write by mistake where offsets belong (E01): 0, 1, 2 ... and zeros only. As offsets both are legal, so only
+ * t2d can speak for them. */
+static bool is_suspicious(const struct table *t) {
+  bool counting = t->n_draft > 1, zeros = t->n_draft < t->n_target && t->n_draft > 1;
+  for (int32_t i = 0; i < t->n_draft; i++) {
+    counting &= t->values[i] == i;
+    zeros &= t->values[i] == 0;
+  }
+  return counting || zeros;
+}
+
+static enum eaglet_status read_table(struct vocab_map *map, const struct table *t, struct eaglet_error *err) {
+  enum eaglet_status status = read_as(map, t, false, err);
+  if (status == EAGLET_OK && !t->t2d && is_suspicious(t)) {
+    vocab_map_release(map);
+    FAIL(err, EAGLET_E_INPUT, "%s: %s holds %s and there is no t2d to confirm it: expected offsets of a chosen vocabulary",
+         t->d2t->path, t->d2t->name, t->values[1] ? "0, 1, 2, ..." : "zeros only");
+  }
+  if (status == EAGLET_OK || !t->t2d) return status;
+  struct vocab_map absolute;
+  if (read_as(&absolute, t, true, NULL) != EAGLET_OK) return status;
+  log_warning("%s: %s holds token ids where offsets belong, as t2d shows; read as ids", t->d2t->path, t->d2t->name);
+  *map = absolute;
+  return EAGLET_OK;
+}
+
 enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft,
                                           int32_t n_target, struct eaglet_error *err) {
   const struct tensor_entry *d2t = safetensors_find(file, "d2t"), *t2d = safetensors_find(file, "t2d");
@@ -89,12 +141,11 @@ enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct sa
   }
   if (n_draft < 1 || n_draft > n_target)
     FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", file->path, n_draft, n_target);
-  int32_t *ids = memory_alloc((size_t)n_draft * sizeof(int32_t));
-  enum eaglet_status status = read_offsets(ids, d2t, n_draft, err);
-  if (status == EAGLET_OK) status = vocab_map_init(map, ids, n_draft, n_target, file->path, err);
-  if (status == EAGLET_OK && t2d) status = check_marks(map, t2d, err);
-  free(ids);
-  if (status != EAGLET_OK) vocab_map_release(map);
+  struct table table = {.d2t = d2t, .t2d = t2d, .n_draft = n_draft, .n_target = n_target};
+  table.values = memory_alloc((size_t)n_draft * sizeof *table.values);
+  enum eaglet_status status = read_values(table.values, d2t, n_draft, err);
+  if (status == EAGLET_OK) status = read_table(map, &table, err);
+  free(table.values);
   return status;
 }
 

@@ -17,7 +17,8 @@ enum eaglet_status vocab_map_init(struct vocab_map *map, const int32_t *target_i
                                   const char *what, struct eaglet_error *err) MUST_USE;
 enum eaglet_status vocab_map_identity(struct vocab_map *map, int32_t n_target, struct eaglet_error *err) MUST_USE;
 /* From d2t (I64 or I32 offsets, "d2t" or "draft_id_to_target_id") and, if there, t2d (BOOL/U8), fully validated against each
- * other; first bad index is named (E10). */
+ * other; first bad index is named (E10). A table of ids where offsets belong is taken, with a warning, when t2d says so; 0, 1, 2 ...
+ * and zeros only are refused without a t2d (E01). */
 enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft, int32_t n_target,
                                           struct eaglet_error *err) MUST_USE;
 /* Chooses: every id of must (end-of-turn and special tokens), then by (-count, id) until n_draft; short of seen ids, lowest unused

@@ -100,6 +100,40 @@ static void test_a05_missing_shards(void **state) {
   free(folder);
 }
 
+/* Without an index the numbers in the names tell what is missing; the maker's own names beside model*.safetensors are no second model. */
+static void test_a05_numbered(void **state) {
+  char *folder = tiny_create(state, "a05-numbered");
+  struct checkpoint checkpoint;
+  remove_file(folder, INDEX);
+  assert_tiny(folder);
+  remove_file(folder, shard_names[1]);
+  assert_folder_refused(folder, "model-00001-of-000003.safetensors is one of 3 shards, but number 2 is not there, and there is no " INDEX);
+  remove_file(folder, shard_names[0]);
+  assert_folder_refused(folder, "model-00003-of-000003.safetensors is one of 3 shards, but number 1 is not there");
+  remove_file(folder, shard_names[2]);
+  put_shard(folder, "model-00000-of-00002.safetensors", "a.w", 1); /* counted from nought, a file is still missing */
+  put_shard(folder, "model-00001-of-00002.safetensors", "b.w", 1);
+  assert_folder_refused(folder, "is one of 2 shards, but number 2 is not there");
+  remove_file(folder, "model-00000-of-00002.safetensors");
+  remove_file(folder, "model-00001-of-00002.safetensors");
+  static const char *const no_numbers[] = {"model-of-2.safetensors", "a-of-b.safetensors", "model-1-of-2-extra.safetensors", "weights-99999999-of-1.safetensors"};
+  for (size_t i = 0; i < sizeof no_numbers / sizeof *no_numbers; i++) {
+    put_shard(folder, no_numbers[i], "a.w", 1);
+    open_folder(&checkpoint, folder);
+    checkpoint_close(&checkpoint);
+    remove_file(folder, no_numbers[i]);
+  }
+  put_shard(folder, "consolidated.safetensors", "tok_embeddings.weight", 1);
+  open_folder(&checkpoint, folder); /* alone it is what there is */
+  assert_true(checkpoint.n_files == 1 && checkpoint.n_ignored == 0);
+  checkpoint_close(&checkpoint);
+  put_shard(folder, "model.safetensors", "a.w", 1);
+  open_folder(&checkpoint, folder);
+  assert_true(checkpoint.n_files == 1 && checkpoint.n_ignored == 1 && checkpoint_peek(&checkpoint, "a.w"));
+  checkpoint_close(&checkpoint);
+  free(folder);
+}
+
 /* The last 4096 bytes, inside the header, and down to 7 bytes: with an index and without. */
 static void test_a07_truncated(void **state) {
   char *folder = folder_create(state, "a07"), *path = file_join(folder, "w2.safetensors");
@@ -307,6 +341,10 @@ static void test_configs(void **state) {
   assert_folder_refused(folder, "/config.json: ");
   put_text(folder, "config.json", "\"text\"");
   assert_folder_refused(folder, "/config.json: expected an object");
+  put_text(folder, "config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 700\n");
+  assert_folder_refused(folder, "/config.json: is a Git LFS pointer, not the file itself");
+  put_text(folder, "config.json", "\n<!DOCTYPE html>");
+  assert_folder_refused(folder, "/config.json: is an HTML or XML page, not JSON");
   put_text(folder, "config.json", "");
   assert_folder_refused(folder, "/config.json: ");
   remove_file(folder, "config.json");
@@ -355,7 +393,7 @@ static void test_nano_kimi(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_indexed),           cmocka_unit_test(test_used_marks),      cmocka_unit_test(test_a05_missing_shards),
-      cmocka_unit_test(test_a07_truncated),     cmocka_unit_test(test_a08_lfs_pointer), cmocka_unit_test(test_a09_stray_and_stale),
+      cmocka_unit_test(test_a05_numbered),      cmocka_unit_test(test_a07_truncated),     cmocka_unit_test(test_a08_lfs_pointer), cmocka_unit_test(test_a09_stray_and_stale),
       cmocka_unit_test(test_a10_no_index),      cmocka_unit_test(test_a12_scale_elsewhere),
       cmocka_unit_test(test_bad_index),         cmocka_unit_test(test_no_weights),      cmocka_unit_test(test_configs),
       cmocka_unit_test(test_a09_ignore_index),  cmocka_unit_test(test_nano_kimi),

@@ -59,6 +59,9 @@ static void test_rows(void **state) {
        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"arguments\":{}}]},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":null}]", ""},
       {"{\"system\":\"rules\",\"conversations\":[{\"from\":\"human\",\"value\":\"q\"}]}",
        "[{\"role\":\"system\",\"content\":\"rules\"},{\"role\":\"user\",\"content\":\"q\"}]", ""},
+      {"{\"system\":\"rules\",\"messages\":[{\"role\":\"system\",\"content\":\"rules\"}]}", "[{\"role\":\"system\",\"content\":\"rules\"}]", ""},
+      {"{\"system\":null,\"messages\":[]}", "[]", ""}, /* C06: null in most rows, text in some */
+      {"{\"system\":\"\",\"messages\":[]}", "[]", ""},
       {"{\"conversations\":[]}", "[]", ""},
       /* white space by Unicode, not only ASCII: no-break space, ideographic space, line separator; inside it stays */
       {"[{\"role\":\"user\",\"content\":\"\\u00a0\\u3000a\\u2003b\\u2028\"},{\"role\":\"user\",\"content\":\" \\t\"}]",
@@ -138,6 +141,8 @@ static void test_refusals(void **state) {
        "arguments: expected an object or its JSON in a string, found a number"},
       {"[{\"role\":\"assistant\",\"tool_calls\":{}}]", "tool_calls: expected an array, found an object"},
       {"[{\"role\":\"assistant\",\"tool_calls\":[1]}]", "tool call 0: expected an object, found a number"},
+      {"{\"messages\":[],\"system\":[1]}", "system: expected a string, found an array"},
+      {"{\"system\":\"a\",\"messages\":[{\"role\":\"system\",\"content\":\"b\"}]}", "system: the row and its first message give different texts"},
       {"{\"messages\":[],\"source\":1}", "source: expected a string"},
       {"{\"messages\":[],\"source\":\"0123456789012345678901234567890123456789012345678901234567890123\"}",
        "source: expected at most 63 bytes, found 64"},

@@ -279,7 +279,32 @@ static void test_features_refused(void **state) {
   assert_ok(token_store_open(&others, other, false, &err), &err);
   assert_failed_with(feature_store_open(&store, directory, &others, &err), EAGLET_E_INPUT, &err, "token_hash");
   token_store_close(&others);
+  /* D04: states of another kind. D15: a number that is none is told where it stands. */
+  struct eaglet_text manifest = scratch_read(directory, "manifest.json");
+  char *kind = strstr(manifest.data, "before the final norm");
+  assert_non_null(kind);
+  memcpy(kind, "behind", 6);
+  free(scratch_write_bytes(directory, "manifest.json", manifest.data, manifest.length));
+  assert_failed_with(feature_store_open(&store, directory, &f.tokens, &err), EAGLET_E_INPUT, &err, "manifest.json: convention: expected 'residual stream after k layers, before");
+  memcpy(kind, "before", 6);
+  free(scratch_write_bytes(directory, "manifest.json", manifest.data, manifest.length));
+  free(manifest.data);
   struct eaglet_text first = scratch_read(directory, "rows-00000.safetensors");
+  const uint16_t infinite = 0x7f80;
+  uint16_t kept;
+  char *last = first.data + first.length - 2; /* of the last state of the shard's last token */
+  memcpy(&kept, last, 2);
+  memcpy(last, &infinite, 2);
+  free(scratch_write_bytes(directory, "rows-00000.safetensors", first.data, first.length));
+  assert_ok(feature_store_open(&store, directory, &f.tokens, &err), &err);
+  float *row = memory_alloc((size_t)f.tokens.rows[63].n * (N_STATES + 1) * HIDDEN * sizeof *row);
+  char *words = memory_format("rows-00000.safetensors: row 63, token %d, state %d: expected finite numbers, found inf", f.tokens.rows[63].n - 1, N_LAYERS);
+  assert_failed_with(feature_store_read(store, 63, row, &err), EAGLET_E_INPUT, &err, words);
+  feature_store_close(store);
+  free(words);
+  free(row);
+  memcpy(last, &kept, 2);
+  free(scratch_write_bytes(directory, "rows-00000.safetensors", first.data, first.length));
   free(scratch_write_bytes(directory, "rows-00001.safetensors", first.data,
                            first.length)); /* a shard in another's place */
   assert_failed_with(feature_store_open(&store, directory, &f.tokens, &err), EAGLET_E_INPUT, &err,

@@ -22,10 +22,6 @@ const char *weight_format_name(enum weight_format format) {
   return formats[format].name;
 }
 
-static int64_t stored_outputs(const struct weight *w) {
-  return w->n_stored ? w->n_stored : w->n_out;
-}
-
 static int64_t stored_row(const struct weight *w, int32_t row) {
   return w->row_first + (int64_t)row * (w->row_step ? w->row_step : 1);
 }
@@ -50,7 +46,7 @@ void weight_describe(const struct weight *w, char text[64]) {
     if (w->transposed) snprintf(text + at, (size_t)(64 - at), " in-major");
     return;
   }
-  bool one_row = scale_rows(w) >= stored_outputs(w), one_group = w->group >= w->n_in;
+  bool one_row = scale_rows(w) >= weight_stored(w), one_group = w->group >= w->n_in;
   if (one_row && one_group)
     at += snprintf(text + at, (size_t)(64 - at), " tensor");
   else if (scale_rows(w) > 1)
@@ -81,7 +77,7 @@ struct weight weight_rows_every(const struct weight *w, int32_t begin, int32_t s
   ASSERT(begin >= 0 && n >= 0 && step > 0 && begin + (n - 1) * (int64_t)step < w->n_out);
   struct weight rows = *w;
   rows.n_out = n;
-  rows.n_stored = (int32_t)stored_outputs(w);
+  rows.n_stored = (int32_t)weight_stored(w);
   rows.row_first = (int32_t)stored_row(w, begin);
   rows.row_step = step * (w->row_step ? w->row_step : 1);
   return rows;
@@ -149,7 +145,7 @@ void weight_row_scales(const struct weight *w, int32_t row, float *scale, float 
   size_t bytes = (size_t)dtype_bits(w->scale_dtype) / 8;
   if (w->scale_transposed) {
     for (int32_t g = 0; g < n_groups; g++) {
-      size_t at = (size_t)(g * stored_outputs(w) + stored);
+      size_t at = (size_t)(g * weight_stored(w) + stored);
       dtype_to_f32(scale + g, (const uint8_t *)w->scale + at * bytes, w->scale_dtype, 1);
     }
   } else {
@@ -201,7 +197,7 @@ static float small_element(const struct weight *w, uint64_t at) {
 static void row_codes(const struct weight *w, int64_t stored, float *out) {
   static const enum dtype dtypes[] = {[WEIGHT_F32] = DTYPE_F32, [WEIGHT_BF16] = DTYPE_BF16, [WEIGHT_F16] = DTYPE_F16};
   uint64_t first = w->transposed ? (uint64_t)stored : (uint64_t)stored * (uint64_t)w->n_in,
-           step = w->transposed ? (uint64_t)stored_outputs(w) : 1;
+           step = w->transposed ? (uint64_t)weight_stored(w) : 1;
   if (w->format == WEIGHT_PACKED) {
     packed_codes(w, stored, out);
   } else if (weight_scaled(w)) {

@@ -72,6 +72,7 @@ struct weight {
 };
 
 static inline bool weight_present(const struct weight *w) { return w->format != WEIGHT_NONE; }
+static inline int64_t weight_stored(const struct weight *w) { return w->n_stored ? w->n_stored : w->n_out; } /* outputs */
 const char *weight_format_name(enum weight_format format); /* "bf16", "int4" */
 /* What inspect prints: "bf16", "int4 g32", "int3 g128 in-major zeros", "fp8 128x128". text holds 64. */
 void weight_describe(const struct weight *w, char text[64]);

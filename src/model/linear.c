@@ -63,6 +63,16 @@ static void take_static_inputs(struct linear_reader *r) {
   }
 }
 
+/* Old GPTQ and AWQ writers give every linear a bias, all zero where the model has none. */
+static void take_zero_bias(struct linear_reader *r) {
+  const struct tensor_entry *bias = checkpoint_peek(r->source->checkpoint, part_name(r, ".bias"));
+  if (!bias || strcmp(r->parts[ROLE_DATA].tail, ".qweight") != 0) return;
+  for (uint64_t i = 0; i < bias->n_bytes; i++) {
+    if (bias->data[i] != 0) return;
+  }
+  checkpoint_find(r->source->checkpoint, r->name);
+}
+
 /* Names the quantiser whose tensors these are, or the missing weight. */
 static enum eaglet_status refuse_missing(struct linear_reader *r) {
   static const struct {
@@ -114,6 +124,7 @@ static enum eaglet_status collect(struct linear_reader *r, const char *const tai
     if (role == ROLE_DATA && is_plain(r->parts[role].tensor.dtype)) return EAGLET_OK;
   }
   take_static_inputs(r);
+  take_zero_bias(r);
   return refuse_companions(r);
 }
 
@@ -130,6 +141,36 @@ bool linear_exists(const struct linear_source *source, const char *name) {
     if (has(&r, stack_tails[ROLE_DATA][i])) return true;
   }
   return false;
+}
+
+/* Extent i of tensor name+tail, times `times`; -1 when there is no such matrix. */
+static int32_t extent(const struct checkpoint *checkpoint, const char *name, const char *tail, int i, int times) {
+  char full[NAME_MAX_LENGTH];
+  snprintf(full, sizeof full, "%s%s", name, tail);
+  const struct tensor_entry *tensor = checkpoint_peek(checkpoint, full);
+  if (!tensor || i >= tensor->rank || tensor->shape[i] > INT32_MAX / times) return -1;
+  return (int32_t)tensor->shape[i] * times;
+}
+
+int32_t linear_axis(const struct checkpoint *checkpoint, const char *name, int axis) {
+  static const char *const tails[] = {".weight", ".weight_packed"};
+  for (int i = 0; i < 2; i++) {
+    char full[NAME_MAX_LENGTH];
+    snprintf(full, sizeof full, "%s%s", name, tails[i]);
+    const struct tensor_entry *tensor = checkpoint_peek(checkpoint, full);
+    if (!tensor) continue;
+    bool nibbles = tensor->dtype == DTYPE_U8; /* two inputs in a byte */
+    if (axis == 0 || i == 0 || nibbles) return extent(checkpoint, name, tails[i], axis, axis == 1 && nibbles ? 2 : 1);
+    snprintf(full, sizeof full, "%s.weight_shape", name);
+    const struct tensor_entry *shape = checkpoint_peek(checkpoint, full);
+    int32_t n_in;
+    size_t bytes = shape && shape->dtype == DTYPE_I64 ? 8 : 4;
+    if (!shape || shape->n_bytes < 2 * bytes) return -1;
+    memcpy(&n_in, shape->data + bytes, sizeof n_in); /* little-endian: the low half of an I64 */
+    return n_in;
+  }
+  if (axis == 0) return extent(checkpoint, name, ".scales", 1, 1);
+  return extent(checkpoint, name, ".g_idx", 0, 1);
 }
 
 /* Part of expert e; one that has no axis of experts serves all of them. */

@@ -25,6 +25,8 @@ enum eaglet_status linear_bind(struct weight *weight, const struct linear_source
                                struct eaglet_error *err) MUST_USE;
 /* Does any spelling of the module's weight exist? */
 bool linear_exists(const struct linear_source *source, const char *name);
+/* Outputs (axis 0) or inputs (1) of module `name` as its tensors show them, in any format; -1 where they do not. Marks nothing. */
+int32_t linear_axis(const struct checkpoint *checkpoint, const char *name, int axis);
 /* Experts stored as one stack `name` (".../mlp.experts.gate_up_proj", with or without ".weight" in the file). Fills
  * weights[n_experts]. */
 enum eaglet_status linear_bind_stack(struct weight *weights, const struct linear_source *source, const char *name,

@@ -200,16 +200,21 @@ static enum eaglet_status read_compressed_tensors(const struct block *block, con
       "mxfp8-quantized|mixed-precision|dense";
   static const char known[] = "quant_method|format|quantization_status|config_groups|ignore|global_compression_ratio|"
                               "version|kv_cache_scheme|sparsity_config|run_compressed";
-  const json_t *groups = json_object_get(block->object, "config_groups"), *group;
-  const json_t *sparsity = json_object_get(block->object, "sparsity_config");
-  const char *name, *format = json_string_value(json_object_get(block->object, "format"));
-  TRY(expect_string(block->object, "format", formats, block->path, k));
+  const json_t *o = block->object, *inner = json_object_get(o, "quantization_config"), *group;
+  const json_t *sparsity = json_object_get(o, "sparsity_config");
+  if (json_is_object(inner)) { /* as some versions of transformers nest it */
+    TRY(expect_known(o, "quant_method|quantization_config|sparsity_config|run_compressed", block->path, k));
+    o = inner;
+  }
+  const json_t *groups = json_object_get(o, "config_groups");
+  const char *name, *format = json_string_value(json_object_get(o, "format"));
+  TRY(expect_string(o, "format", formats, block->path, k));
   json_object_foreach((json_t *)groups, name, group) {
     char at[128];
     snprintf(at, sizeof at, "%s.config_groups.%.30s", block->path, name);
     TRY(expect_string(group, "format", formats, at, k));
   }
-  TRY(expect_known(block->object, known, block->path, k));
+  TRY(expect_known(o, known, block->path, k));
   if (!is_off(sparsity)) {
     char at[128];
     snprintf(at, sizeof at, "%s.sparsity_config", block->path);

@@ -224,6 +224,46 @@ static void test_companions(void **state) {
   free(source);
 }
 
+/* Old writers give every linear a bias: zeros are none, others must not be dropped. */
+static void test_bias_of_zeros(void **state) {
+  (void)state;
+  char *source = memory_format("%s/tests/data/quantized/gptq", getenv("EAGLET_TEST_ROOT"));
+  static uint16_t bias[96];
+  for (int i = 0; i < 2; i++) {
+    struct variant v;
+    variant_open(&v, source);
+    bias[95] = i ? 0x3c00 : 0;
+    const struct tensor_entry entry = {
+        .dtype = DTYPE_F16, .rank = 1, .shape = {96}, .data = (const uint8_t *)bias, .n_bytes = sizeof bias};
+    variant_add_all(&v, NULL);
+    variant_add(&v, L "mlp.gate_proj.bias", &entry);
+    if (i)
+      variant_expect_refusal(&v, "mlp.gate_proj.bias");
+    else
+      variant_expect_same(&v);
+    variant_close(&v);
+  }
+  free(source);
+}
+
+static void test_axes(void **state) {
+  (void)state;
+  static const struct {
+    const char *directory, *module;
+    int32_t n_out, n_in;
+  } cases[] = {{"awq", L "mlp.up_proj", 96, -1},         {"gptq", L "mlp.up_proj", 96, 64},
+               {"ct_w4a16", L "mlp.up_proj", 96, 64},    {"fp8_block", L "mlp.down_proj", 64, 96},
+               {"modelopt_nvfp4", L "mlp.up_proj", 96, 64}, {"ct_mixed", L "mlp.up_proj", 96, 64},
+               {"awq", L "mlp.no_proj", -1, -1}};
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct quantized q;
+    quantized_open(&q, cases[i].directory);
+    assert_int_equal(linear_axis(&q.checkpoint, cases[i].module, 0), cases[i].n_out);
+    assert_int_equal(linear_axis(&q.checkpoint, cases[i].module, 1), cases[i].n_in);
+    quantized_close(&q);
+  }
+}
+
 /* ---- bug cases ---- */
 
 /* A12: weights in one shard, their scales in another, and the shards in either order. */
@@ -316,6 +356,8 @@ int main(void) {
       cmocka_unit_test(test_missing_parts),
       cmocka_unit_test(test_bad_values),
       cmocka_unit_test(test_companions),
+      cmocka_unit_test(test_bias_of_zeros),
+      cmocka_unit_test(test_axes),
       cmocka_unit_test(test_scale_in_another_shard),
       cmocka_unit_test(test_gptq_zero_points),
       cmocka_unit_test(test_block_size),

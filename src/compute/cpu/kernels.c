@@ -26,6 +26,8 @@
 #define KERNELS_NAME "scalar"
 #endif
 
+#include "compute/cpu/in_major.h"
+
 /* ---- reading sixteen weights of one row ---- */
 
 enum reader { READ_F32, READ_BF16, READ_F16, READ_INT4, READ_INT4_ZERO, READ_F4, READ_INT8, READ_F8, READ_SLOWLY };
@@ -264,6 +266,11 @@ static void aim_unpacked(struct dot_block *b, const struct rows_dot_params *p, i
 static void rows_dot(const struct rows_dot_params *p) {
   const struct weight *w = p->w;
   enum reader reader = reader_of(w);
+  enum in_major in_major = reader == READ_SLOWLY ? in_major_of(w) : IN_MAJOR_NOT;
+  if (in_major != IN_MAJOR_NOT) {
+    in_major_dot(p, in_major);
+    return;
+  }
   /* Weights are read as stored: several rows in flight pay for the conversion (bf16 2048 x 2048, 64 rows: 156 GFLOP/s a
    * core against 108 through the tile). They go through the tile where one row is in flight, and where the vector
    * readers cannot take them. The bits are the same either way. */

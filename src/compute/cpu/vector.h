@@ -62,6 +62,20 @@ static inline v16 v_nibble(const void *p, v16 table) {
   __m512i words = _mm512_permutexvar_epi32(word, _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)p)));
   return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), table);
 }
+/* Sixteen nibbles in AWQ's order, as numbers. */
+static inline v16 v_awq(const void *p) {
+  const __m512i word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m512i shift = _mm512_setr_epi32(0, 16, 4, 20, 8, 24, 12, 28, 0, 16, 4, 20, 8, 24, 12, 28);
+  __m512i words = _mm512_permutexvar_epi32(word, _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)p)));
+  return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(words, shift), _mm512_set1_epi32(15)));
+}
+/* From each of sixteen words `bits` bits at `shift`, as numbers; those that a word lacks are the lowest of `above`. */
+static inline v16 v_fields(const void *p, const void *above, int shift, int bits) {
+  __m512i words = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift));
+  if (shift + bits > 32)
+    words = _mm512_or_si512(words, _mm512_sll_epi32(_mm512_loadu_si512(above), _mm_cvtsi32_si128(32 - shift)));
+  return _mm512_cvtepi32_ps(_mm512_and_si512(words, _mm512_set1_epi32((1 << bits) - 1)));
+}
 static inline v16 v_i8(const void *p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
@@ -141,6 +155,26 @@ static inline v16 v_nibble(const void *p, v16 table) {
   return V2(lookup8(_mm256_cvtepu8_epi32(nibbles), table),
             lookup8(_mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8)), table));
 }
+static inline __m256 awq8(int word) {
+  __m256i words = _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 16, 4, 20, 8, 24, 12, 28));
+  return _mm256_cvtepi32_ps(_mm256_and_si256(words, _mm256_set1_epi32(15)));
+}
+static inline v16 v_awq(const void *p) {
+  int words[2];
+  memcpy(words, p, sizeof words);
+  return V2(awq8(words[0]), awq8(words[1]));
+}
+static inline __m256 fields8(const void *p, const void *above, int shift, int bits) {
+  __m256i words = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *)p), _mm_cvtsi32_si128(shift));
+  if (shift + bits > 32)
+    words = _mm256_or_si256(
+        words, _mm256_sll_epi32(_mm256_loadu_si256((const __m256i *)above), _mm_cvtsi32_si128(32 - shift)));
+  return _mm256_cvtepi32_ps(_mm256_and_si256(words, _mm256_set1_epi32((1 << bits) - 1)));
+}
+static inline v16 v_fields(const void *p, const void *above, int shift, int bits) {
+  return V2(fields8(p, above, shift, bits),
+            fields8((const uint8_t *)p + 32, (const uint8_t *)above + 32, shift, bits));
+}
 static inline v16 v_i8(const void *p) {
   __m128i bytes = _mm_loadu_si128((const __m128i *)p);
   return V2(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
@@ -217,6 +251,19 @@ static inline v16 v_f16(const void *p) {
 static inline v16 v_nibble(const void *p, v16 table) {
   const uint8_t *bytes = p;
   V_EACH(table.v[bytes[i / 2] >> (4 * (i & 1)) & 15]);
+}
+static inline v16 v_awq(const void *p) {
+  static const uint8_t shift[8] = {0, 16, 4, 20, 8, 24, 12, 28};
+  uint32_t words[2];
+  memcpy(words, p, sizeof words);
+  V_EACH((float)(words[i / 8] >> shift[i % 8] & 15));
+}
+static inline v16 v_fields(const void *p, const void *above, int shift, int bits) {
+  uint32_t words[16], high[16];
+  memcpy(words, p, sizeof words);
+  memcpy(high, above, sizeof high);
+  uint32_t mask = (1u << bits) - 1;
+  V_EACH((float)((words[i] >> shift | (shift + bits > 32 ? high[i] << (32 - shift) : 0)) & mask));
 }
 static inline v16 v_i8(const void *p) {
   const int8_t *bytes = p;

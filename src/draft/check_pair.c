@@ -123,7 +123,7 @@ static void describe(struct walk *w, const struct head *head) {
            c->head_dim, c->intermediate, head->notes[0] ? "; " : "", head->notes);
   snprintf(w->detail[PART_ROPE], sizeof w->detail[PART_ROPE],
            "theta %g, scaling %s, table of %d positions as the target's", c->rope.theta, scaling[c->rope.scaling],
-           w->target->rope.n_positions);
+           w->target->n_positions);
   snprintf(w->detail[PART_STATES], sizeof w->detail[PART_STATES], "%s of 0..%d", states,
            w->target->arch.features.n_layers);
 }

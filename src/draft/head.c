@@ -184,7 +184,7 @@ enum eaglet_status head_open(struct head **out, const char *directory, const str
   if (status == EAGLET_OK) status = bind_all(head, err);
   /* The table is as long as the target's: a config that says 2048 must not end drafting there. */
   if (status == EAGLET_OK)
-    status = rope_table_init(&head->rope, target->compute, &head->config.rope, target->rope.n_positions, err);
+    status = rope_table_init(&head->rope, target->compute, &head->config.rope, target->n_positions, err);
   if (status != EAGLET_OK) {
     head_close(head);
     return status;
@@ -217,6 +217,7 @@ struct head_forward {
   float *wide;     /* [n, 2H] */
   float *x;        /* [n, H] embeddings, then the residual stream */
   float *normed;   /* [n, H] */
+  float *delta;    /* [n, H] what a block adds */
   float *logits;   /* [n, Vd] */
   int32_t *picked; /* device: rows that want logits */
   int32_t *picked_host;
@@ -232,9 +233,7 @@ static void head_shape(struct block_shape *shape, const struct head_config *c) {
                                 .intermediate = c->intermediate,
                                 .attention_scale = 1.0 / sqrt((double)c->head_dim),
                                 .norm_eps = c->norm_eps,
-                                .inner_norm_eps = c->norm_eps,
-                                .rope_style = c->rope.style,
-                                .rope_pairs = c->rope.dim / 2};
+                                .inner_norm_eps = c->norm_eps};
 }
 
 int32_t head_kv_entry_floats(const struct head *head) {
@@ -253,7 +252,7 @@ enum eaglet_status head_forward_create(struct head_forward **out, const struct h
   *f = (struct head_forward){.head = head, .compute = c, .rows_max = rows_max};
   head_shape(&shape, &head->config);
   enum eaglet_status status = block_scratch_create(&f->block, c, &shape, rows_max, err);
-  f->memory = c->alloc(c, n * (4 * h + vocab + 1) * sizeof(float));
+  f->memory = c->alloc(c, n * (5 * h + vocab + 1) * sizeof(float));
   f->picked_host = memory_alloc(n * sizeof(int32_t));
   row_index_init(&f->rows, c, rows_max, pages_max);
   if (status == EAGLET_OK && !f->memory)
@@ -265,7 +264,8 @@ enum eaglet_status head_forward_create(struct head_forward **out, const struct h
   f->wide = f->memory;
   f->x = f->wide + n * 2 * h;
   f->normed = f->x + n * h;
-  f->logits = f->normed + n * h;
+  f->delta = f->normed + n * h;
+  f->logits = f->delta + n * h;
   f->picked = (int32_t *)(void *)(f->logits + n * vocab);
   *out = f;
   return EAGLET_OK;
@@ -305,15 +305,17 @@ enum eaglet_status head_forward_run(struct head_forward *f, struct head_run *run
   c->rms_norm(c, f->wide, f->x, head->input_norm, n, &into_wide);
   c->rms_norm(c, f->wide + h, run->feature, head->hidden_norm, n, &into_wide);
   c->copy(c, f->x, run->feature, sizeof(float) * (size_t)n * (size_t)h); /* the residual stream starts at the feature */
-  const struct block_attention_params attention = {.x = f->x,
-                                                   .normed = f->wide,
+  const struct block_attention_params attention = {.out = f->delta,
+                                                   .x = f->wide,
                                                    .weights = &head->attention,
                                                    .rope = &head->rope,
                                                    .pool = run->kv->pools[0],
                                                    .rows = &f->rows};
   block_attention(f->block, c, &attention);
+  c->add(c, f->x, f->x, f->delta, (int64_t)n * h);
   c->rms_norm(c, f->normed, f->x, head->post_norm, n, &plain);
-  block_ffn(f->block, c, f->x, f->normed, &head->ffn, n);
+  block_ffn(f->block, c, f->delta, f->normed, &head->ffn, n);
+  c->add(c, f->x, f->x, f->delta, (int64_t)n * h);
   run->out = f->x;
   run->logits = f->logits;
   run->n_logits = pick_rows(f, run->batch);

@@ -60,8 +60,8 @@ static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_
   int32_t n_pages = (tokens_max - 1) / KV_PAGE_TOKENS + 1;
   struct block_shape shape;
   TRY(compute_open_cpu(&v->compute, params->threads, precision, err));
-  const struct model_params open = {
-      .path = params->model, .ignore_index = params->ignore_index, .compute = v->compute, .positions_max = tokens_max > 4096 ? tokens_max : 0};
+  /* Scalings that follow the context's length are those of the longest prompt, as in the run that made the reference. */
+  const struct model_params open = {.path = params->model, .compute = v->compute, .positions_max = tokens_max};
   TRY(model_open(&v->model, &open, err));
   block_shape_from_features(&shape, &v->model->arch.features);
   TRY(forward_create(&v->forward, v->model, ROWS_MAX, n_pages, err));
@@ -348,7 +348,7 @@ static enum eaglet_status prove_lengths(struct verifier *v, struct proof *proof,
   const struct features *f = &v->model->arch.features;
   for (int i = 0; i < PROOF_LENGTHS; i++) {
     proof->n = proof_lengths[i];
-    if (proof->n > v->model->rope.n_positions) continue;
+    if (proof->n > v->model->n_positions) continue;
     for (int32_t t = 0; t < proof->n; t++)
       proof->tokens[t] = (int32_t)(random_u64(11, (uint64_t)i, (uint64_t)t) % (uint64_t)f->n_vocab);
     TRY(prove_tokens(v, proof, err));

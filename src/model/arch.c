@@ -74,14 +74,19 @@ static bool candidate_init(struct candidate *c, const struct checkpoint *checkpo
                            const struct tensor_entry *tensor) {
   static const char *const suffixes[] = {"embed_tokens.weight", "tok_embeddings.weight", "word_embeddings.weight",
                                          "wte.weight"};
+  /* "blocks." is what the reference library writes when it re-saves Kimi-K2.5. */
+  static const char *const lists[] = {"layers.", "h.", "blocks."};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     if (!ends_with(tensor->name, suffixes[i])) continue;
     size_t length = strlen(tensor->name) - strlen(suffixes[i]);
     if (length >= sizeof c->prefix - 8 || (length > 0 && tensor->name[length - 1] != '.')) return false;
     *c = (struct candidate){.embed = tensor};
     join(c->prefix, tensor->name, length, "");
-    join(c->layers_prefix, tensor->name, length, "layers.");
-    c->n_layers = count_layers(checkpoint, c->layers_prefix);
+    for (size_t k = 0; k < sizeof lists / sizeof *lists && c->n_layers == 0; k++) {
+      join(c->layers_prefix, tensor->name, length, lists[k]);
+      c->n_layers = count_layers(checkpoint, c->layers_prefix);
+    }
+    if (c->n_layers == 0) join(c->layers_prefix, tensor->name, length, "layers.");
     if (c->n_layers == 0 && ends_with(c->prefix, "model.")) {
       join(c->layers_prefix, tensor->name, length - strlen("model."), "layers.");
       c->n_layers = count_layers(checkpoint, c->layers_prefix);
@@ -150,27 +155,41 @@ static enum eaglet_status choose_candidate(struct candidate *chosen, const struc
   return EAGLET_OK;
 }
 
-/* The head whose own prefix leads to the decoder and is the longest. "" when there is none. */
-static void find_head(struct wrapper_chain *chain, const struct checkpoint *checkpoint) {
-  static const char *const suffixes[] = {"lm_head.weight", "lm_head.weight_packed", "output.weight",
-                                         "embed_out.weight"};
-  size_t longest = 0;
-  chain->head_name[0] = 0;
+/* Length of the part before "lm_head" (or another name of the head) in a tensor "...lm_head<tail>"; -1: it is none. */
+static int head_prefix_length(const char *name, const char *tail) {
+  static const char *const stems[] = {"lm_head", "output", "embed_out"};
+  char suffix[32];
+  for (size_t k = 0; k < sizeof stems / sizeof *stems; k++) {
+    snprintf(suffix, sizeof suffix, "%s%s", stems[k], tail);
+    if (ends_with(name, suffix)) return (int)(strlen(name) - strlen(suffix));
+  }
+  return -1;
+}
+
+/* The head's tensor with one of the tails whose own prefix leads to the decoder and is the longest. "" when there is none. */
+static void find_head_part(char found[160], const struct wrapper_chain *chain, const struct checkpoint *checkpoint,
+                           const char *const *tails, int n_tails) {
+  int longest = -1;
+  found[0] = 0;
   for (size_t i = 0; i < checkpoint->n_tensors; i++) {
     const char *name = checkpoint->tensors[i]->name;
-    if (arch_name_is_other_modality(name)) continue;
-    for (size_t k = 0; k < sizeof suffixes / sizeof *suffixes; k++) {
-      if (!ends_with(name, suffixes[k])) continue;
-      size_t length = strlen(name) - strlen(suffixes[k]);
-      if (strncmp(name, chain->prefix, length) != 0 || (length > 0 && name[length - 1] != '.') ||
-          strlen(name) >= sizeof chain->head_name)
+    if (arch_name_is_other_modality(name) || strlen(name) >= 150) continue;
+    for (int k = 0; k < n_tails; k++) {
+      int length = head_prefix_length(name, tails[k]);
+      if (length <= longest || strncmp(name, chain->prefix, (size_t)length) != 0 || (length > 0 && name[length - 1] != '.'))
         continue;
-      if (chain->head_name[0] && length <= longest) continue;
-      size_t stored = strlen(name) - (k == 1 ? strlen("_packed") : 0);
-      snprintf(chain->head_name, sizeof chain->head_name, "%.*s", (int)stored, name);
+      snprintf(found, 160, "%.*s", (int)(strlen(name) - strlen(tails[k])), name);
       longest = length;
     }
   }
+}
+
+static void find_head(struct wrapper_chain *chain, const struct checkpoint *checkpoint) {
+  static const char *const weights[] = {".weight", ".weight_packed", ".qweight"}, *const biases[] = {".bias"};
+  find_head_part(chain->head_name, chain, checkpoint, weights, 3);
+  if (chain->head_name[0]) memcpy(chain->head_name + strlen(chain->head_name), ".weight", sizeof ".weight");
+  find_head_part(chain->head_bias_name, chain, checkpoint, biases, 1);
+  if (chain->head_bias_name[0]) memcpy(chain->head_bias_name + strlen(chain->head_bias_name), ".bias", sizeof ".bias");
 }
 
 /* The text model's object and the objects around it. */
@@ -224,7 +243,7 @@ static enum eaglet_status choose_row(struct arch *arch, const struct checkpoint 
     arch_warn(arch, "%s: model_type \"%s\" is unknown; %s", checkpoint->path, type ? type : "", why);
   }
   if (arch->row->refusal)
-    FAIL(err, EAGLET_E_INPUT, "%s: model_type \"%s\" is not supported yet (%s)", checkpoint->path, type ? type : class,
+    FAIL(err, EAGLET_E_INPUT, "%s: model_type \"%s\" is not supported: %s", checkpoint->path, type ? type : class,
          arch->row->refusal);
   snprintf(arch->features.row, sizeof arch->features.row, "%.*s", (int)strcspn(arch->row->model_types, "|"),
            arch->row->model_types);
@@ -260,7 +279,7 @@ static enum eaglet_status resolve_chain(struct arch *arch, const struct checkpoi
   struct wrapper_chain *chain = &arch->chain;
   struct candidate chosen = {.embed = NULL};
   char how[200];
-  struct field_place layers = field_find(reader, "num_hidden_layers");
+  struct field_place layers = field_find(reader, "num_hidden_layers|n_layer");
   int32_t n_layers = json_is_integer(layers.value) && json_integer_value(layers.value) <= INT32_MAX
                          ? (int32_t)json_integer_value(layers.value)
                          : 0;
@@ -284,12 +303,14 @@ enum eaglet_status arch_resolve(struct arch *arch, const struct checkpoint *chec
   struct field_reader reader = {.arch = arch, .what = NULL, .status = EAGLET_OK, .err = err ? err : &ignored};
   struct tensor_facts facts = {.checkpoint = checkpoint};
   *arch = (struct arch){.provenance = json_object(), .warnings = json_array()};
+  reader.asked = json_object();
   char *what = memory_format("%s/config.json", checkpoint->path);
   reader.what = what;
   find_config(arch, checkpoint, &reader);
   reader.status = resolve_chain(arch, checkpoint, &reader, &facts);
   if (reader.status == EAGLET_OK) check_tie(&reader, checkpoint);
   if (reader.status == EAGLET_OK) arch_read_features(&reader, &facts);
+  json_decref(reader.asked);
   free(what);
   if (reader.status != EAGLET_OK) arch_clear(arch);
   return reader.status;
@@ -298,5 +319,6 @@ enum eaglet_status arch_resolve(struct arch *arch, const struct checkpoint *chec
 void arch_clear(struct arch *arch) {
   json_decref(arch->provenance);
   json_decref(arch->warnings);
+  free(arch->features.layers);
   *arch = (struct arch){0};
 }

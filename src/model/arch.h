@@ -11,7 +11,23 @@
 #include "compute/compute.h"
 
 enum attention_kind { ATTENTION_GQA, ATTENTION_MLA };
-enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3, ROPE_SCALING_YARN };
+enum rope_scaling {
+  ROPE_SCALING_NONE,
+  ROPE_SCALING_LINEAR,
+  ROPE_SCALING_LLAMA3,
+  ROPE_SCALING_YARN,
+  ROPE_SCALING_DYNAMIC, /* theta grows with the context the table is made for, once that passes positions_max */
+  ROPE_SCALING_LONGROPE /* a list of divisors for short contexts and one for long */
+};
+enum norm_kind { NORM_RMS, NORM_LAYER }; /* "1 + weight" norms are the same with one added when weights are bound */
+enum qk_norm {
+  QK_NORM_NONE,
+  QK_NORM_HEAD,  /* one weight [D] for every head */
+  QK_NORM_HEADS, /* a weight row per head [heads, D] */
+  QK_NORM_WIDTH, /* all heads as one vector [heads * D] */
+  QK_NORM_UNIT   /* per head, no weight */
+};
+#define ROPES_MAX 2
 
 struct rope_features {
   enum rope_scaling scaling;
@@ -20,17 +36,35 @@ struct rope_features {
   double theta;
   double factor, beta_fast, beta_slow, mscale, mscale_all_dim, attention_factor; /* yarn */
   double low_freq_factor, high_freq_factor;                                      /* llama3 */
+  const json_t *short_factors, *long_factors; /* longrope: [dim / 2] numbers, borrowed from config.json */
   int32_t original_positions;
+  int32_t positions_max;            /* dynamic: up to here theta stays */
   bool truncate;                    /* yarn: floor/ceil of the correction range */
 };
 
 struct moe_features {
   int32_t n_experts;                /* 0: dense everywhere */
-  int32_t n_picked, n_shared, intermediate, n_groups, n_groups_picked;
-  int32_t first_dense, layer_freq;
+  int32_t n_picked, intermediate, n_groups, n_groups_picked;
+  int32_t shared_intermediate;      /* width of the expert that every row takes; 0: none */
   enum router_kind router;
-  bool normalise;
+  bool router_bias;                 /* added to the router's logits */
+  bool correction_bias;             /* added to scores for the selection only */
+  bool normalise, share_input;
   double scale;
+};
+
+/* What differs between the layers of one decoder. */
+struct layer_features {
+  int32_t window, chunk;            /* keys a row sees, itself included; rows of its own chunk; 0: all */
+  int32_t rope;                     /* index in features.rope; -1: positions are not rotated */
+  bool moe;
+  bool scale_queries;               /* by features.query_scale */
+};
+
+/* q of position p is multiplied by 1 + beta ln(1 + floor((p + shift) / period)). */
+struct query_scale {
+  double beta;                      /* 0: none */
+  int32_t period, shift;
 };
 
 struct features {
@@ -39,14 +73,26 @@ struct features {
   enum attention_kind attention;
   int32_t q_rank, kv_rank, nope_dim, rope_dim, value_dim; /* MLA; q_rank 0: direct q_proj */
   double attention_scale;           /* softmax scale, with yarn's mscale squared for MLA */
+  double attention_softcap;         /* 0: none */
   bool attention_bias;              /* q,k,v (GQA) or q_a, kv_a (MLA) carry biases */
   bool attention_out_bias;          /* o carries one */
-  bool qk_norm;                     /* per-head RMS norm of q and k before rope */
+  bool sinks;                       /* a logit per head beside the keys */
+  enum qk_norm qk_norm;
+  bool qk_norm_after_rope;
+  enum norm_kind norm;              /* of every norm of the decoder */
+  bool norm_plus_one, norm_bias;    /* weights are stored minus one; norms carry biases */
   double norm_eps, inner_norm_eps;  /* MLA's q_a/kv_a norms: 1e-6 as the reference code builds them, unless the row says otherwise */
-  int32_t window;                   /* keys a row sees, itself included; 0: all */
-  struct rope_features rope;
+  bool parallel;                    /* attention and feed-forward read the same norm, both are added */
+  enum activation activation;
+  bool gated, ffn_bias;             /* act(gate) * up, or act(up) alone; feed-forward linears carry biases */
+  struct query_scale query_scale;
+  struct rope_features rope[ROPES_MAX];
+  int32_t n_ropes;                  /* 0: positions are learned (positions_max rows), or nowhere */
+  bool learned_positions;
   struct moe_features moe;
+  double embed_scale, residual_scale, logit_scale, logit_softcap; /* softcap 0: none */
   bool tied_head;
+  struct layer_features *layers;    /* [n_layers], owned by the arch */
 };
 
 /* Where the text model was found inside its wrappers, and why (decision 2). */
@@ -56,6 +102,7 @@ struct wrapper_chain {
   char layers_prefix[128];          /* usually prefix + "layers." */
   char embed_name[160];             /* "language_model.model.embed_tokens.weight" */
   char head_name[160];              /* "language_model.lm_head.weight"; "" when tied */
+  char head_bias_name[160];         /* "lm_head.bias"; "" when there is none; a tied head may have one */
   char why[768];                    /* one line a person can read */
 };
 

@@ -1,11 +1,10 @@
-/* arch_features.c - features from config.json, cross-checked against tensor shapes; see arch_features.h. Shapes win
- * where the config is silent; where both speak and differ, the checkpoint is refused. Rope has its own file. */
+/* arch_features.c - sizes, attention and feed-forward features from config.json, cross-checked against tensor shapes; see
+ * arch_features.h. Shapes win where the config is silent; where both speak and differ, the checkpoint is refused. */
 #include "model/arch_features.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define EXPERTS_MAX 1024 /* what the router op takes */
 
 int32_t tensor_axis(const struct field_reader *reader, const struct tensor_facts *facts, int32_t layer,
                     const char *name, int axis) {
@@ -20,49 +19,64 @@ int32_t tensor_axis(const struct field_reader *reader, const struct tensor_facts
   return -1;
 }
 
-/* Family defaults count only when config.json named the family. */
-static int32_t row_default(const struct tensor_facts *facts, int32_t value) {
+int32_t module_axis(const struct field_reader *reader, const struct tensor_facts *facts, int32_t layer,
+                    const char *module, const char *tail, int axis) {
+  char name[160];
+  if (!module) return -1;
+  snprintf(name, sizeof name, "%s%s", module, tail);
+  return tensor_axis(reader, facts, layer, name, axis);
+}
+
+int32_t row_default(const struct tensor_facts *facts, int32_t value) {
   return facts->fingerprinted || value == 0 ? FIELD_REQUIRED : value;
 }
 
-static void positive(struct field_reader *reader, const char *name, int32_t value, int32_t max) {
+void field_positive(struct field_reader *reader, const char *name, int32_t value, int32_t max) {
   if (reader->status == EAGLET_OK && (value < 1 || value > max))
     field_fail(reader, "%s%s: expected 1..%d, found %d", reader->paths[0], name, max, value);
 }
 
-/* A flag that a tensor also shows: absent in the config, the tensor decides. */
-static bool flag_or_tensor(struct field_reader *reader, const struct tensor_facts *facts, const char *name,
-                           const char *tensor) {
-  bool present = tensor_axis(reader, facts, 0, tensor, 0) >= 0;
-  struct field_place place = field_find(reader, name);
-  bool value = field_bool(reader, name, present);
+bool flag_or_tensor(struct field_reader *reader, const struct tensor_facts *facts, const struct flag_witness *w) {
+  bool present = module_axis(reader, facts, w->layer, w->module, w->tail, 0) >= 0;
+  struct field_place place = field_find(reader, w->name);
+  bool value = field_bool(reader, w->name, present);
   if (!place.value) {
-    char from[128];
-    snprintf(from, sizeof from, "tensor %s %s", tensor, present ? "present" : "absent");
-    field_note(reader, name, json_boolean(value), from);
+    char from[160];
+    snprintf(from, sizeof from, "tensor %s%s %s", w->module ? w->module : "", w->tail, present ? "present" : "absent");
+    field_note(reader, w->name, json_boolean(value), from);
   }
   return value;
+}
+
+/* One of the row's bias rules; see struct bias_rule. */
+static bool read_bias(struct field_reader *reader, const struct tensor_facts *facts, const char *rule,
+                      const char *module) {
+  const struct flag_witness witness = {.name = rule, .module = module, .tail = ".bias"};
+  if (!rule) return false;
+  return strcmp(rule, "+") == 0 || flag_or_tensor(reader, facts, &witness);
 }
 
 static void read_sizes(struct field_reader *reader, const struct tensor_facts *facts) {
   struct features *f = &reader->arch->features;
   const struct arch_row *row = reader->arch->row;
   const struct tensor_entry *embed = checkpoint_peek(facts->checkpoint, reader->arch->chain.embed_name);
+  const char *eps = row->norm_eps_field ? row->norm_eps_field : "rms_norm_eps";
   f->n_vocab = field_int_or_tensor(reader, "vocab_size", FIELD_REQUIRED, (int32_t)embed->shape[0], embed->name);
-  f->hidden = field_int_or_tensor(reader, "hidden_size", row_default(facts, row->hidden), (int32_t)embed->shape[1],
-                                  embed->name);
-  struct field_place layers = field_find(reader, "num_hidden_layers");
+  f->hidden = field_int_or_tensor(reader, "hidden_size|n_embd", row_default(facts, row->hidden),
+                                  (int32_t)embed->shape[1], embed->name);
+  struct field_place layers = field_find(reader, "num_hidden_layers|n_layer");
   if (!layers.value) field_note(reader, "num_hidden_layers", json_integer(facts->n_layers), "tensors");
-  f->n_layers = layers.value ? field_int(reader, "num_hidden_layers", FIELD_REQUIRED) : facts->n_layers;
-  f->positions_max = field_int(reader, "max_position_embeddings", row_default(facts, row->positions));
-  f->norm_eps = field_double(reader, "rms_norm_eps", facts->fingerprinted ? -1 : row->norm_eps);
-  f->inner_norm_eps = row->inner_norm_eps;
-  positive(reader, "vocab_size", f->n_vocab, 1 << 28);
-  positive(reader, "hidden_size", f->hidden, 1 << 20);
-  positive(reader, "num_hidden_layers", f->n_layers, 4096);
-  positive(reader, "max_position_embeddings", f->positions_max, INT32_MAX);
+  f->n_layers =
+      layers.value ? field_int(reader, "num_hidden_layers|n_layer", FIELD_REQUIRED) : facts->n_layers;
+  f->positions_max = field_int(reader, "max_position_embeddings|n_positions", row_default(facts, row->positions));
+  f->norm_eps = field_double(reader, eps, facts->fingerprinted ? -1 : row->norm_eps);
+  f->inner_norm_eps = row->inner_norm_eps > 0 ? row->inner_norm_eps : f->norm_eps;
+  field_positive(reader, "vocab_size", f->n_vocab, 1 << 28);
+  field_positive(reader, "hidden_size", f->hidden, 1 << 20);
+  field_positive(reader, "num_hidden_layers", f->n_layers, 4096);
+  field_positive(reader, "max_position_embeddings", f->positions_max, INT32_MAX);
   if (reader->status == EAGLET_OK && (!(f->norm_eps > 0) || f->norm_eps > 1))
-    field_fail(reader, "rms_norm_eps: expected a small positive number, found %g", f->norm_eps);
+    field_fail(reader, "%s: expected a small positive number, found %g", eps, f->norm_eps);
   if (reader->status == EAGLET_OK && f->n_layers > facts->n_layers) {
     field_fail(reader, "%snum_hidden_layers says %d, but the tensors hold layers 0..%d under %s", reader->paths[0],
                f->n_layers, facts->n_layers - 1, reader->arch->chain.layers_prefix);
@@ -71,7 +85,7 @@ static void read_sizes(struct field_reader *reader, const struct tensor_facts *f
 
 /* Layers past the last are multi-token-prediction layers, or the config is wrong. */
 static void check_surplus_layers(struct field_reader *reader, const struct tensor_facts *facts) {
-  int32_t declared = field_int(reader, "num_nextn_predict_layers", 0);
+  int32_t declared = field_int(reader, "num_nextn_predict_layers|num_mtp_layers", 0);
   for (int32_t i = reader->arch->features.n_layers; reader->status == EAGLET_OK && i < facts->n_layers; i++) {
     if (i - reader->arch->features.n_layers < declared || tensor_axis(reader, facts, i, "eh_proj.weight", 0) >= 0)
       continue;
@@ -80,54 +94,70 @@ static void check_surplus_layers(struct field_reader *reader, const struct tenso
   }
 }
 
-static void read_gqa(struct field_reader *reader, const struct tensor_facts *facts) {
+static bool read_qk_norm(struct field_reader *reader, const struct tensor_facts *facts) {
+  const struct arch_row *row = reader->arch->row;
+  if (row->qk_norm == QK_NORM_NONE) return false;
+  if (!row->qk_norm_flag) return true;
+  if (row->qk_norm == QK_NORM_UNIT) return field_bool(reader, row->qk_norm_flag, true);
+  const struct flag_witness witness = {.name = row->qk_norm_flag, .module = row->layer->q_norm, .tail = ".weight"};
+  return flag_or_tensor(reader, facts, &witness);
+}
+
+/* Head width: config, else the norm's length, else the family's, else hidden / heads. */
+static void read_head_dim(struct field_reader *reader, const struct tensor_facts *facts) {
   struct features *f = &reader->arch->features;
   const struct arch_row *row = reader->arch->row;
-  int32_t q_rows = tensor_axis(reader, facts, 0, "self_attn.q_proj.weight", 0),
-          k_rows = tensor_axis(reader, facts, 0, "self_attn.k_proj.weight", 0);
-  int32_t norm_length = tensor_axis(reader, facts, 0, "self_attn.q_norm.weight", 0);
-  f->qk_norm =
-      row->qk_norm == QK_NORM_HEAD ||
-      (row->qk_norm == QK_NORM_FIELD && flag_or_tensor(reader, facts, "use_qk_norm", "self_attn.q_norm.weight"));
-  f->head_dim = field_int_or_tensor(reader, "head_dim", 0, f->qk_norm ? norm_length : -1, "self_attn.q_norm.weight");
-  int32_t heads_by_tensor = f->head_dim > 0 && q_rows > 0 ? q_rows / f->head_dim : -1;
-  struct field_place heads = field_find(reader, "num_attention_heads");
-  f->n_heads = heads.value || heads_by_tensor < 0
-                   ? field_int(reader, "num_attention_heads", row_default(facts, row->n_heads))
-                   : heads_by_tensor;
-  positive(reader, "num_attention_heads", f->n_heads, 1 << 16);
-  if (reader->status != EAGLET_OK) return;
-  if (f->head_dim == 0) {
-    if (f->hidden % f->n_heads)
-      field_fail(reader, "head_dim is absent and hidden_size %d is not a multiple of num_attention_heads %d", f->hidden,
-                 f->n_heads);
+  int32_t norm = f->qk_norm == QK_NORM_HEAD ? module_axis(reader, facts, 0, row->layer->q_norm, ".weight", 0) : -1;
+  f->head_dim = field_int_or_tensor(reader, "head_dim|attention_head_dim", 0, norm, "q_norm.weight");
+  bool silent = !json_object_get(reader->levels[0], "head_dim");
+  int32_t q_rows = row->transposed ? -1 : module_axis(reader, facts, 0, row->layer->q, ".weight", 0);
+  struct field_place heads = field_find(reader, "num_attention_heads|n_head");
+  if (f->head_dim == 0 && !heads.value && !facts->fingerprinted) f->head_dim = row->head_dim;
+  f->n_heads = heads.value || f->head_dim <= 0 || q_rows < 0
+                   ? field_int(reader, "num_attention_heads|n_head", row_default(facts, row->n_heads))
+                   : q_rows / f->head_dim;
+  field_positive(reader, "num_attention_heads", f->n_heads, 1 << 16);
+  if (reader->status != EAGLET_OK || f->head_dim > 0) return;
+  if (q_rows > 0 && q_rows % f->n_heads == 0) {
+    f->head_dim = q_rows / f->n_heads;
+    field_note(reader, "head_dim", json_integer(f->head_dim), "rows of q_proj / num_attention_heads");
+  } else if (silent && !facts->fingerprinted && row->head_dim > 0) {
+    f->head_dim = row->head_dim;
+    field_note(reader, "head_dim", json_integer(f->head_dim), "default");
+  } else if (f->hidden % f->n_heads) {
+    field_fail(reader, "head_dim is absent and hidden_size %d is not a multiple of num_attention_heads %d", f->hidden,
+               f->n_heads);
+  } else {
     f->head_dim = f->hidden / f->n_heads;
     field_note(reader, "head_dim", json_integer(f->head_dim), "hidden_size / num_attention_heads");
   }
+}
+
+static void read_gqa(struct field_reader *reader, const struct tensor_facts *facts) {
+  struct features *f = &reader->arch->features;
+  const struct arch_row *row = reader->arch->row;
+  const struct layer_names *names = row->layer;
+  f->qk_norm = read_qk_norm(reader, facts) ? row->qk_norm : QK_NORM_NONE;
+  f->qk_norm_after_rope = row->qk_norm_after_rope;
+  read_head_dim(reader, facts);
+  if (reader->status != EAGLET_OK) return;
+  int32_t k_rows = module_axis(reader, facts, 0, names->k, ".weight", 0);
   f->n_kv_heads = field_int_or_tensor(reader, "num_key_value_heads", f->n_heads, k_rows > 0 ? k_rows / f->head_dim : -1,
                                       "self_attn.k_proj.weight");
-  positive(reader, "head_dim", f->head_dim, 1 << 16);
-  positive(reader, "num_key_value_heads", f->n_kv_heads, f->n_heads);
+  field_positive(reader, "head_dim", f->head_dim, 1 << 16);
+  field_positive(reader, "num_key_value_heads", f->n_kv_heads, f->n_heads);
   if (reader->status == EAGLET_OK && f->n_heads % f->n_kv_heads)
     field_fail(reader, "num_attention_heads %d is not a multiple of num_key_value_heads %d", f->n_heads, f->n_kv_heads);
-  switch (row->bias) {
-  case BIAS_FIELD_QKVO:
-    f->attention_bias = flag_or_tensor(reader, facts, "attention_bias", "self_attn.q_proj.bias");
-    f->attention_out_bias = f->attention_bias;
-    break;
-  case BIAS_FIELD_QKV:
-    f->attention_bias = flag_or_tensor(reader, facts, "attention_bias", "self_attn.q_proj.bias");
-    f->attention_out_bias = flag_or_tensor(reader, facts, "attention_out_bias", "self_attn.o_proj.bias");
-    break;
-  case BIAS_QKV:
-    f->attention_bias = true;
-    break;
-  }
+  bool joint = names->qkv && module_axis(reader, facts, 0, names->qkv, ".weight", 0) >= 0;
+  f->attention_bias = read_bias(reader, facts, row->bias.qkv, joint ? names->qkv : names->q);
+  f->attention_out_bias = read_bias(reader, facts, row->bias.o, names->o);
+  f->sinks = row->sinks;
 }
 
 static void read_mla(struct field_reader *reader, const struct tensor_facts *facts) {
   struct features *f = &reader->arch->features;
   int32_t q_norm = tensor_axis(reader, facts, 0, "self_attn.q_a_layernorm.weight", 0);
+  field_accept(reader, "num_key_value_heads|head_dim");
   f->n_heads = field_int(reader, "num_attention_heads", FIELD_REQUIRED);
   f->q_rank = field_int_or_tensor(reader, "q_lora_rank", 0, q_norm >= 0 ? q_norm : 0, "self_attn.q_a_layernorm.weight");
   f->kv_rank = field_int_or_tensor(reader, "kv_lora_rank", FIELD_REQUIRED,
@@ -136,189 +166,149 @@ static void read_mla(struct field_reader *reader, const struct tensor_facts *fac
   f->nope_dim = field_int(reader, "qk_nope_head_dim", FIELD_REQUIRED);
   f->rope_dim = field_int(reader, "qk_rope_head_dim", FIELD_REQUIRED);
   f->value_dim = field_int(reader, "v_head_dim", FIELD_REQUIRED);
-  positive(reader, "num_attention_heads", f->n_heads, 1 << 16);
-  positive(reader, "kv_lora_rank", f->kv_rank, 1 << 20);
-  positive(reader, "qk_nope_head_dim", f->nope_dim, 1 << 16);
-  positive(reader, "qk_rope_head_dim", f->rope_dim, 1 << 16);
-  positive(reader, "v_head_dim", f->value_dim, 1 << 16);
+  field_positive(reader, "num_attention_heads", f->n_heads, 1 << 16);
+  field_positive(reader, "kv_lora_rank", f->kv_rank, 1 << 20);
+  field_positive(reader, "qk_nope_head_dim", f->nope_dim, 1 << 16);
+  field_positive(reader, "qk_rope_head_dim", f->rope_dim, 1 << 16);
+  field_positive(reader, "v_head_dim", f->value_dim, 1 << 16);
   f->n_kv_heads = f->n_heads;
   f->head_dim = f->nope_dim + f->rope_dim;
   struct field_place whole = field_find(reader, "qk_head_dim");
   if (whole.value && json_number_value(whole.value) != f->head_dim)
     field_fail(reader, "%s: expected qk_nope_head_dim + qk_rope_head_dim = %d", whole.from, f->head_dim);
-  f->attention_bias = flag_or_tensor(reader, facts, "attention_bias", "self_attn.q_a_proj.bias");
+  f->attention_bias = read_bias(reader, facts, reader->arch->row->bias.qkv,
+                                f->q_rank > 0 ? "self_attn.q_a_proj" : "self_attn.kv_a_proj_with_mqa");
   f->attention_out_bias = f->attention_bias;
 }
 
-/* 1: the list has only this kind; 0: none of it; -1: mixed. */
-static int layer_types_all(struct field_reader *reader, const struct field_place *types, const char *kind) {
-  size_t n = 0, i;
-  json_t *value;
-  json_array_foreach(types->value, i, value) {
-    const char *text = json_string_value(value);
-    if (!text || (strcmp(text, "full_attention") != 0 && strcmp(text, "sliding_attention") != 0)) {
-      field_fail(reader, "%s[%zu]: attention type \"%s\" is not supported", types->from, i, text ? text : "?");
-      return 0;
-    }
-    n += strcmp(text, kind) == 0;
-  }
-  return n == json_array_size(types->value) ? 1 : n == 0 ? 0 : -1;
+/* Sparse attention that keeps index_topk keys is dense attention as long as no row has more. */
+static void read_index_topk(struct field_reader *reader) {
+  struct features *f = &reader->arch->features;
+  int32_t keys = field_int(reader, "index_topk", FIELD_REQUIRED);
+  field_accept(reader, "index_n_heads|index_head_dim|index_topk_freq|indexer_types|indexer_rope_interleave|"
+                       "index_topk_pattern|index_skip_topk_offset|index_share_for_mtp_iteration");
+  field_positive(reader, "index_topk", keys, INT32_MAX);
+  if (reader->status != EAGLET_OK || keys >= f->positions_max) return;
+  arch_warn(reader->arch,
+            "%s: sparse attention over the best %d keys is run as dense attention, which is the same up to %d tokens; "
+            "longer contexts are refused",
+            reader->what, keys, keys);
+  f->positions_max = keys;
 }
 
-static void read_window(struct field_reader *reader, const struct tensor_facts *facts) {
+static void read_scales(struct field_reader *reader) {
   struct features *f = &reader->arch->features;
   const struct arch_row *row = reader->arch->row;
-  struct field_place field = field_find(reader, "sliding_window"), types = field_find(reader, "layer_types");
-  /* Class default: a config that leaves the field out means it; a null is "none" and json_object_get tells them apart.
-   */
-  bool silent = !json_object_get(reader->levels[0], "sliding_window");
-  int32_t window = field.value                       ? field_int(reader, "sliding_window", 0)
-                   : silent && !facts->fingerprinted ? row->window_default
-                                                     : 0;
-  if (row->window == WINDOW_NONE && window > 0)
-    field_fail(reader, "%s: a sliding window is not supported for %s", field.from, f->row);
-  if (row->window == WINDOW_FLAGGED) {
-    bool use = field_bool(reader, "use_sliding_window", false);
-    int32_t full_layers = field_int(reader, "max_window_layers", 0);
-    if (!use || full_layers >= f->n_layers)
-      window = 0;
-    else if (window > 0 && full_layers > 0 && !types.value)
-      field_fail(reader, "max_window_layers: a window on some layers only is not supported (%d of %d)", full_layers,
-                 f->n_layers);
+  f->embed_scale = row->embed_sqrt ? sqrt((double)f->hidden) : 1;
+  f->residual_scale = f->logit_scale = 1;
+  if (row->multipliers) {
+    f->embed_scale = field_double(reader, "embedding_multiplier", 1);
+    f->residual_scale = field_double(reader, "residual_multiplier", 1);
+    f->logit_scale = 1 / field_double(reader, "logits_scaling", 1);
   }
-  if (types.value && window > 0) {
-    int sliding = layer_types_all(reader, &types, "sliding_attention");
-    if (sliding < 0) field_fail(reader, "%s: windows that differ between layers are not supported", types.from);
-    if (sliding == 0) window = 0;
-  } else if (types.value && layer_types_all(reader, &types, "full_attention") != 1) {
-    field_fail(reader, "%s: asks for sliding attention, but there is no sliding_window", types.from);
+  if (row->logit_scale) f->logit_scale = field_double(reader, "logit_scale", 0.0625);
+  if (row->softcaps) {
+    bool silent = row->window_pattern == 2; /* Gemma 2's defaults; later members have none */
+    bool says_attention = json_object_get(reader->levels[0], "attn_logit_softcapping"),
+         says_final = json_object_get(reader->levels[0], "final_logit_softcapping");
+    f->attention_softcap = field_double(reader, "attn_logit_softcapping", silent && !says_attention ? 50 : 0);
+    f->logit_softcap = field_double(reader, "final_logit_softcapping", silent && !says_final ? 30 : 0);
   }
-  f->window = window;
-  field_note(reader, "window", json_integer(window),
-             field.value ? field.from
-             : silent    ? "default"
-                         : "sliding_window null");
+  if (row->scale == SCALE_QUERY_PRE) {
+    double scalar = field_double(reader, "query_pre_attn_scalar", 256);
+    if (!(scalar > 0)) field_fail(reader, "query_pre_attn_scalar: expected a positive number, found %g", scalar);
+    f->attention_scale = 1 / sqrt(scalar);
+  } else if (row->scale == SCALE_MULTIPLIER) {
+    f->attention_scale = field_double(reader, "attention_multiplier", 1);
+  }
+  bool fine = isfinite(f->embed_scale) && isfinite(f->residual_scale) && isfinite(f->logit_scale) && f->logit_scale != 0;
+  if (reader->status == EAGLET_OK && !fine) field_fail(reader, "embedding, residual or logit multiplier: out of range");
 }
 
-static int32_t first_router_layer(struct field_reader *reader, const struct tensor_facts *facts, const char *router) {
-  char name[128];
-  snprintf(name, sizeof name, "%s.weight", router);
-  for (int32_t i = 0; i < reader->arch->features.n_layers; i++) {
-    if (tensor_axis(reader, facts, i, name, 0) >= 0) return i;
-  }
-  return -1;
-}
-
-static void read_groups(struct field_reader *reader) {
-  struct moe_features *moe = &reader->arch->features.moe;
-  const char *method = field_string(reader, "topk_method", NULL);
-  moe->n_groups = field_int(reader, "n_group", 1);
-  moe->n_groups_picked = field_int(reader, "topk_group", 1);
-  bool known = !method || (moe->router == ROUTER_SIGMOID_BIAS && strcmp(method, "noaux_tc") == 0) ||
-               (moe->router == ROUTER_SOFTMAX_ALL &&
-                (strcmp(method, "greedy") == 0 || strcmp(method, "group_limited_greedy") == 0));
-  if (!known) field_fail(reader, "topk_method: \"%s\" is not supported for %s", method, reader->arch->features.row);
-  if (moe->n_groups == 0 || (method && strcmp(method, "greedy") == 0)) moe->n_groups = 1;
-  if (moe->n_groups == 1) moe->n_groups_picked = 1;
-  if (reader->status == EAGLET_OK &&
-      (moe->n_experts % moe->n_groups || moe->n_groups_picked < 1 || moe->n_groups_picked > moe->n_groups)) {
-    field_fail(reader, "n_group / topk_group: %d experts cannot form %d groups of which %d are kept", moe->n_experts,
-               moe->n_groups, moe->n_groups_picked);
-  }
-}
-
-static void read_router(struct field_reader *reader) {
-  const struct arch_row *row = reader->arch->row;
-  struct moe_features *moe = &reader->arch->features.moe;
-  const char *own = row->router == ROUTER_SIGMOID_BIAS ? "sigmoid" : "softmax";
-  moe->router = row->router;
-  const char *scoring = field_string(reader, "scoring_func", own);
-  if (reader->status == EAGLET_OK && strcmp(scoring, own) != 0)
-    field_fail(reader, "scoring_func: expected \"%s\" for %s, found \"%s\"", own, reader->arch->features.row, scoring);
-  moe->normalise = field_bool(reader, "norm_topk_prob", row->normalise);
-  moe->scale = field_double(reader, "routed_scaling_factor", row->expert_scale);
-  read_groups(reader);
-  /* The original code of softmax routers scales only when it does not normalise, later code always. */
-  if (row->attention == ATTENTION_MLA && moe->router == ROUTER_SOFTMAX_ALL && moe->normalise && moe->scale != 1) {
-    field_fail(reader, "norm_topk_prob with routed_scaling_factor %g: implementations of %s disagree about it",
-               moe->scale, reader->arch->features.row);
-  }
-  positive(reader, "num_experts_per_tok", moe->n_picked,
-           moe->n_experts / (moe->n_groups > 0 ? moe->n_groups : 1) * moe->n_groups_picked);
-}
-
-static void read_moe(struct field_reader *reader, const struct tensor_facts *facts) {
-  static const char experts[] = "n_routed_experts|num_experts|num_local_experts|moe_num_experts";
-  const struct arch_row *row = reader->arch->row;
+static void read_activation(struct field_reader *reader) {
+  static const struct {
+    const char *name;
+    enum activation kind;
+  } known[] = {{"silu", ACTIVATION_SILU},           {"swish", ACTIVATION_SILU},
+               {"gelu", ACTIVATION_GELU},           {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+               {"gelu_new", ACTIVATION_GELU_TANH},  {"gelu_fast", ACTIVATION_GELU_TANH},
+               {"gelu_python", ACTIVATION_GELU},    {"relu2", ACTIVATION_RELU2},
+               {"squared_relu", ACTIVATION_RELU2}};
   struct features *f = &reader->arch->features;
-  struct moe_features *moe = &f->moe;
-  char name[128];
-  if (row->moe == MOE_NONE) {
-    struct field_place place = field_find(reader, experts);
-    if (place.value && json_number_value(place.value) > 0)
-      field_fail(reader, "%s: experts are not supported for %s", place.from, f->row);
+  const struct arch_row *row = reader->arch->row;
+  const char *act = field_string(reader, "hidden_activation|hidden_act|activation_function", NULL);
+  f->activation = row->activation;
+  if (row->activation == ACTIVATION_SWIGLU_CLAMPED) {
+    double limit = field_double(reader, "swiglu_limit", 7);
+    if (reader->status == EAGLET_OK && limit != 7) field_fail(reader, "swiglu_limit: expected 7, found %g", limit);
+    if (act && strcmp(act, "silu") != 0) field_fail(reader, "hidden_act: \"%s\" is not supported for %s", act, f->row);
     return;
   }
-  int32_t layer = first_router_layer(reader, facts, row->names->router);
-  snprintf(name, sizeof name, "%s.weight", row->names->router);
-  moe->n_experts =
-      field_int_or_tensor(reader, experts, 0, layer >= 0 ? tensor_axis(reader, facts, layer, name, 0) : 0, name);
-  if (moe->n_experts == 0 || reader->status != EAGLET_OK) return;
-  positive(reader, "num_experts", moe->n_experts, EXPERTS_MAX);
-  moe->n_picked = field_int(reader, "num_experts_per_tok|num_experts_per_token", FIELD_REQUIRED);
-  snprintf(name, sizeof name, "%s0.%s.weight", row->names->expert, row->names->gate);
-  moe->intermediate = field_int_or_tensor(reader, row->moe == MOE_ALL ? "intermediate_size" : "moe_intermediate_size",
-                                          FIELD_REQUIRED, tensor_axis(reader, facts, layer, name, 0), name);
-  positive(reader, "moe_intermediate_size", moe->intermediate, 1 << 24);
-  if (reader->status != EAGLET_OK) return;
-  int32_t shared = -1;
-  if (row->names->shared) {
-    snprintf(name, sizeof name, "%sgate_proj.weight", row->names->shared);
-    shared = tensor_axis(reader, facts, layer, name, 0);
-    moe->n_shared =
-        field_int_or_tensor(reader, "n_shared_experts", 0, shared < 0 ? 0 : shared / moe->intermediate, name);
+  if (!act) return;
+  /* Gemma's first configs say "gelu" and mean the tanh form; the reference code takes it so. */
+  if (row->norm_plus_one && row->embed_sqrt && strcmp(act, "gelu") == 0) return;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (strcmp(act, known[i].name) != 0) continue;
+    f->activation = known[i].kind;
+    return;
   }
-  if (row->moe == MOE_FIRST_DENSE) {
-    moe->first_dense = field_int(reader, "first_k_dense_replace", 0);
-    moe->layer_freq = field_int(reader, "moe_layer_freq", 1);
-  } else if (row->moe == MOE_SPARSE_STEP) {
-    moe->layer_freq = field_int(reader, "decoder_sparse_step", 1);
-  } else {
-    moe->layer_freq = 1;
-  }
-  positive(reader, row->moe == MOE_SPARSE_STEP ? "decoder_sparse_step" : "moe_layer_freq", moe->layer_freq, 4096);
-  read_router(reader);
+  field_fail(reader, "hidden_act: \"%s\" is not supported", act);
 }
 
 static void read_ffn(struct field_reader *reader, const struct tensor_facts *facts) {
   struct features *f = &reader->arch->features;
   const struct arch_row *row = reader->arch->row;
-  const char *act = field_string(reader, "hidden_act|hidden_activation", "silu");
-  if (reader->status == EAGLET_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-    field_fail(reader, "hidden_act: \"%s\" is not supported", act);
-  if (field_bool(reader, "mlp_bias", false))
-    field_fail(reader, "mlp_bias: biased feed-forward layers are not supported");
-  int32_t rows = tensor_axis(reader, facts, 0, row->fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", 0);
-  if (row->fused && rows > 0) rows /= 2;
-  f->intermediate =
-      field_int_or_tensor(reader, "intermediate_size", row->moe == MOE_NONE ? row_default(facts, row->intermediate) : 0,
-                          rows, "mlp.gate_proj.weight");
-  if (row->moe == MOE_NONE) positive(reader, "intermediate_size", f->intermediate, 1 << 24);
-  read_moe(reader, facts);
+  const struct layer_names *names = row->layer;
+  bool dense_here = row->moe == MOE_NONE;
+  read_activation(reader);
+  f->gated = names->gate != NULL;
+  f->ffn_bias = read_bias(reader, facts, row->bias.ffn, names->down);
+  bool joint = names->gate_up && module_axis(reader, facts, 0, names->gate_up, ".weight", 0) >= 0;
+  int32_t rows = module_axis(reader, facts, 0, joint ? names->gate_up : names->up, ".weight", row->transposed ? 1 : 0);
+  if (joint && rows > 0) rows /= 2;
+  int32_t fallback = dense_here ? row_default(facts, row->intermediate) : 0;
+  if (row->transposed) fallback = 4 * f->hidden;
+  const char *field = row->expert_is_intermediate && row->moe == MOE_INTERLEAVED ? "intermediate_size_mlp"
+                                                                                 : "intermediate_size|n_inner";
+  f->intermediate = field_int_or_tensor(reader, field, fallback, rows, "layers.0 mlp");
+  if (dense_here) field_positive(reader, "intermediate_size", f->intermediate, 1 << 24);
+  arch_read_moe(reader, facts);
+}
+
+/* Features of GPT-2's kind that change the arithmetic and are off in every known checkpoint. */
+static void check_gpt2(struct field_reader *reader) {
+  if (!field_bool(reader, "scale_attn_weights", true)) field_fail(reader, "scale_attn_weights: false is not supported");
+  if (field_bool(reader, "scale_attn_by_inverse_layer_idx", false))
+    field_fail(reader, "scale_attn_by_inverse_layer_idx: not supported");
+  if (field_bool(reader, "add_cross_attention", false)) field_fail(reader, "add_cross_attention: not supported");
+  field_accept(reader, "reorder_and_upcast_attn|n_ctx");
 }
 
 void arch_read_features(struct field_reader *reader, const struct tensor_facts *facts) {
   struct features *f = &reader->arch->features;
-  f->attention = reader->arch->row->attention;
+  const struct arch_row *row = reader->arch->row;
+  f->attention = row->attention;
+  f->norm = row->norm;
+  f->norm_plus_one = row->norm_plus_one;
+  f->norm_bias = row->norm_bias;
+  f->parallel = row->parallel;
   f->tied_head = reader->arch->chain.head_name[0] == 0;
   read_sizes(reader, facts);
   if (reader->status == EAGLET_OK) check_surplus_layers(reader, facts);
+  if (reader->status == EAGLET_OK && row->index_topk) read_index_topk(reader);
   if (f->attention == ATTENTION_MLA)
     read_mla(reader, facts);
   else
     read_gqa(reader, facts);
+  if (row->transposed) check_gpt2(reader);
+  if (reader->status == EAGLET_OK && field_bool(reader, "use_bidirectional_attention", false))
+    field_fail(reader, "use_bidirectional_attention: only causal decoders are supported");
+  if (reader->status == EAGLET_OK && field_double(reader, "clip_qkv", 0) != 0)
+    field_fail(reader, "clip_qkv: clipped projections are not supported");
   if (reader->status == EAGLET_OK) arch_read_rope(reader, facts);
-  if (reader->status == EAGLET_OK) read_window(reader, facts);
+  if (reader->status == EAGLET_OK) read_scales(reader);
+  if (reader->status == EAGLET_OK) arch_read_layers(reader, facts);
   if (reader->status == EAGLET_OK) read_ffn(reader, facts);
+  field_note(reader, "attention_scale", json_real(f->attention_scale), "derived");
   if (reader->status == EAGLET_OK) field_check_known(reader);
 }

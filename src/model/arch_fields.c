@@ -1,4 +1,4 @@
-/* arch_fields.c - the config reader; see arch_fields.h. Owns the lists of known config keys. */
+/* arch_fields.c - the config reader; see arch_fields.h. Owns the list of config keys that never matter. */
 #include "model/arch_fields.h"
 
 #include "base/buffer.h"
@@ -10,69 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that arch_features.c reads, under any of their names. */
-static const char *const keys_read[] = {
+/* Keys that never change what a forward pass computes. */
+static const char *const keys_harmless[] = {
     "model_type",
     "architectures",
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "hidden_act",
-    "hidden_activation",
-    "attention_bias",
-    "attention_out_bias",
-    "use_qk_norm",
     "tie_word_embeddings",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "qk_head_dim",
-    "v_head_dim",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "rope_interleave",
-    "partial_rotary_factor",
-    "rotary_pct",
-    "rotary_dim",
-    "original_max_position_embeddings",
-    "n_routed_experts",
-    "num_experts",
-    "num_local_experts",
-    "moe_num_experts",
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "n_shared_experts",
-    "moe_intermediate_size",
-    "n_group",
-    "topk_group",
-    "topk_method",
-    "scoring_func",
-    "norm_topk_prob",
-    "routed_scaling_factor",
-    "first_k_dense_replace",
-    "moe_layer_freq",
-    "mlp_only_layers",
-    "decoder_sparse_step",
-    "num_nextn_predict_layers",
-    "sliding_window",
-    "use_sliding_window",
-    "max_window_layers",
-    "layer_types",
-    "mlp_bias",
     "quantization_config",
     "compression_config",
     "eos_token_id",
-};
-/* Keys that never change what a forward pass computes. */
-static const char *const keys_harmless[] = {
     "bos_token_id",
     "pad_token_id",
     "unk_token_id",
@@ -90,6 +35,28 @@ static const char *const keys_harmless[] = {
     "attention_dropout",
     "hidden_dropout",
     "residual_dropout",
+    "attn_pdrop",
+    "input_jitter_noise",
+    "jitter_noise",
+    "moe_dropout_prob",
+    "summary_type",
+    "summary_use_proj",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_first_dropout",
+    "head_dtype",
+    "moe_aux_loss_coef",
+    "router_z_loss_coef",
+    "z_loss_coefficient",
+    "use_flash_attention",
+    "_flash_attn_2_enabled",
+    "use_flash_attn",
+    "initial_context_length",
+    "transformers_weights",
+    "base_model_tp_plan",
+    "norm_reduce_in_fp32",
+    "cache_config",
+    "model_max_length",
     "resid_pdrop",
     "embd_pdrop",
     "embedding_dropout",
@@ -188,8 +155,17 @@ void field_fail(struct field_reader *reader, const char *format, ...) {
   reader->status = error_set(reader->err, EAGLET_E_INPUT, "%s: %s", reader->what, text);
 }
 
+void field_accept(const struct field_reader *reader, const char *names) {
+  for (const char *at = names; at && *at;) {
+    size_t n = strcspn(at, "|");
+    json_object_setn_new(reader->asked, at, n, json_true());
+    at = at[n] ? at + n + 1 : NULL;
+  }
+}
+
 struct field_place field_find(const struct field_reader *reader, const char *names) {
   struct field_place place = {.value = NULL, .from = ""};
+  field_accept(reader, names);
   for (int level = 0; level < reader->n_levels; level++) {
     for (const char *at = names; at && *at;) {
       char name[64];
@@ -342,7 +318,8 @@ static bool is_other_modality(const char *key) {
 
 /* An unknown key that is off says nothing. */
 static bool is_neutral(const json_t *value) {
-  return json_is_null(value) || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+  return json_is_null(value) || json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
+         (json_is_array(value) && json_array_size(value) == 0) ||
          (json_is_object(value) && json_object_size(value) == 0);
 }
 
@@ -350,7 +327,7 @@ void field_check_known(struct field_reader *reader) {
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)reader->levels[0], key, value) {
-    if (is_listed(key, keys_read, sizeof keys_read / sizeof *keys_read)) continue;
+    if (json_object_get(reader->asked, key)) continue;
     if (is_listed(key, keys_harmless, sizeof keys_harmless / sizeof *keys_harmless)) continue;
     if (is_other_modality(key) || is_neutral(value)) continue;
     struct eaglet_text text = json_dump(value, 0);

@@ -16,6 +16,7 @@ struct field_reader {
   const json_t *levels[FIELD_LEVELS_MAX]; /* inner first */
   const char *paths[FIELD_LEVELS_MAX];   /* "text_config.", "" */
   int n_levels;
+  json_t *asked;                         /* names that were looked for, as keys; owned by arch_resolve */
   enum eaglet_status status;
   struct eaglet_error *err;
 };
@@ -28,6 +29,8 @@ struct field_place {
 
 #define FIELD_REQUIRED (-1)
 
+/* Marks |-separated names as understood without reading them. */
+void field_accept(const struct field_reader *reader, const char *names);
 /* First non-null value of the |-separated names, inner levels first. */
 struct field_place field_find(const struct field_reader *reader, const char *names);
 /* The result is recorded as provenance under the first name. fallback FIELD_REQUIRED: absence fails. */
@@ -43,8 +46,8 @@ void field_fail(struct field_reader *reader, const char *format, ...) PRINTF_LIK
 /* Logs a warning and keeps it for inspect. */
 void arch_warn(struct arch *arch, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Fails on the first key of the text model's object that is neither read by arch_features.c, nor known to leave the arithmetic
- * alone, nor neutral (null, false, empty). */
+/* Fails on the first key of the text model's object that nobody looked for in this resolution, that is not known to leave the
+ * arithmetic alone, and is not neutral (null, false, zero, empty). */
 void field_check_known(struct field_reader *reader);
 
 #endif

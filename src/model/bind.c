@@ -19,6 +19,7 @@ struct binder {
   float *host;                /* staging of model->small, same layout */
   size_t used, capacity;      /* floats */
   int32_t layer;              /* -1 outside layers */
+  const struct moe_names *moe_names; /* NULL: no layer has a router */
   char name[NAME_MAX_LENGTH]; /* of the tensor at hand */
   struct eaglet_error *err;
 };
@@ -80,15 +81,66 @@ static enum eaglet_status bind_vector(struct binder *b, const float **vector, co
   return EAGLET_OK;
 }
 
+/* n rows of n_in elements each into the blob, tight: biases of experts, norms of heads. */
+static enum eaglet_status bind_matrix_vector(struct binder *b, const float **vector, const char *suffix, int32_t n,
+                                             int32_t n_in) {
+  const struct tensor_entry *tensor;
+  TRY(find(b, &tensor, suffix, ""));
+  if (tensor->rank != 2 || tensor->shape[0] != n || tensor->shape[1] != n_in || !is_float(tensor->dtype)) {
+    char found[96];
+    shape_text(found, tensor);
+    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32 [%d, %d], found %s %s", tensor->path, tensor->name, n,
+         n_in, dtype_name(tensor->dtype), found);
+  }
+  size_t count = (size_t)n * (size_t)n_in;
+  b->used = (b->used + 15) & ~(size_t)15;
+  ASSERT(b->used + count <= b->capacity);
+  dtype_to_f32(b->host + b->used, tensor->data, tensor->dtype, count);
+  *vector = b->model->small + b->used;
+  b->used += count;
+  return EAGLET_OK;
+}
+
+static struct linear_source source_of(struct binder *b) {
+  return (struct linear_source){.checkpoint = &b->model->checkpoint,
+                                .quantization = &b->model->quantization,
+                                .nibbles = &b->model->nibbles};
+}
+
+/* Is there a weight of this module in the layer at hand, in any format? */
+static bool module_exists(struct binder *b, const char *module) {
+  const struct linear_source source = source_of(b);
+  return linear_exists(&source, full_name(b, module, ""));
+}
+
 /* A linear of the layer at hand; linear.c reads whatever format its tensors have. */
 static enum eaglet_status bind_linear(struct binder *b, struct weight *weight, const char *base, int32_t n_out,
                                       int32_t n_in) {
-  const struct linear_source source = {.checkpoint = &b->model->checkpoint,
-                                       .quantization = &b->model->quantization,
-                                       .nibbles = &b->model->nibbles};
+  const struct linear_source source = source_of(b);
   TRY(linear_bind(weight, &source, full_name(b, base, ""), (const int32_t[]){n_out, n_in}, b->err));
   b->model->resident_bytes += weight_bytes(weight);
   return EAGLET_OK;
+}
+
+static enum eaglet_status bind_norm(struct binder *b, struct norm_weights *norm, const char *module, int32_t n) {
+  const struct features *f = &b->model->arch.features;
+  char name[NAME_MAX_LENGTH];
+  if (!module) return EAGLET_OK;
+  snprintf(name, sizeof name, "%s.weight", module);
+  TRY(bind_vector(b, &norm->w, name, n, false));
+  if (f->norm_plus_one) {
+    for (int32_t i = 0; i < n; i++) b->host[b->used - (size_t)n + (size_t)i] += 1.0f;
+  }
+  if (!f->norm_bias) return EAGLET_OK;
+  snprintf(name, sizeof name, "%s.bias", module);
+  return bind_vector(b, &norm->bias, name, n, false);
+}
+
+static enum eaglet_status bind_bias(struct binder *b, const float **bias, const char *module, int32_t n,
+                                    bool adjacent) {
+  char name[NAME_MAX_LENGTH];
+  snprintf(name, sizeof name, "%s.bias", module);
+  return bind_vector(b, bias, name, n, adjacent);
 }
 
 static enum eaglet_status bind_mla(struct binder *b, struct attention_weights *w) {
@@ -98,7 +150,7 @@ static enum eaglet_status bind_mla(struct binder *b, struct attention_weights *w
     TRY(bind_linear(b, &w->q_a, "self_attn.q_a_proj", f->q_rank, f->hidden));
     TRY(bind_vector(b, &w->q_a_norm, "self_attn.q_a_layernorm.weight", f->q_rank, false));
     TRY(bind_linear(b, &w->q_b, "self_attn.q_b_proj", q_width, f->q_rank));
-    if (f->attention_bias) TRY(bind_vector(b, &w->q_a_bias, "self_attn.q_a_proj.bias", f->q_rank, false));
+    if (f->attention_bias) TRY(bind_bias(b, &w->q_a_bias, "self_attn.q_a_proj", f->q_rank, false));
   } else {
     TRY(bind_linear(b, &w->q, "self_attn.q_proj", q_width, f->hidden));
   }
@@ -107,70 +159,145 @@ static enum eaglet_status bind_mla(struct binder *b, struct attention_weights *w
   TRY(bind_linear(b, &w->kv_b, "self_attn.kv_b_proj", f->n_heads * (f->nope_dim + f->value_dim), f->kv_rank));
   TRY(bind_linear(b, &w->o, "self_attn.o_proj", f->hidden, f->n_heads * f->value_dim));
   if (f->attention_bias)
-    TRY(bind_vector(b, &w->kv_a_bias, "self_attn.kv_a_proj_with_mqa.bias", f->kv_rank + f->rope_dim, false));
-  if (f->attention_out_bias) TRY(bind_vector(b, &w->o_bias, "self_attn.o_proj.bias", f->hidden, false));
+    TRY(bind_bias(b, &w->kv_a_bias, "self_attn.kv_a_proj_with_mqa", f->kv_rank + f->rope_dim, false));
+  return f->attention_out_bias ? bind_bias(b, &w->o_bias, "self_attn.o_proj", f->hidden, false) : EAGLET_OK;
+}
+
+/* A weight whose file may hold it as [in, out]. */
+static enum eaglet_status bind_maybe_transposed(struct binder *b, struct weight *weight, const char *module,
+                                                int32_t n_out, int32_t n_in) {
+  if (!b->model->arch.row->transposed) return bind_linear(b, weight, module, n_out, n_in);
+  const struct linear_stack stack = {.n_experts = 1, .n_out = n_out, .n_in = n_in, .transposed = true};
+  const struct linear_source source = source_of(b);
+  TRY(linear_bind_stack(weight, &source, full_name(b, module, ""), &stack, b->err));
+  b->model->resident_bytes += weight_bytes(weight);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status bind_qkv(struct binder *b, struct attention_weights *w, int32_t q_width, int32_t kv_width) {
+  const struct features *f = &b->model->arch.features;
+  const struct layer_names *names = b->model->arch.row->layer;
+  if (names->qkv && module_exists(b, names->qkv)) {
+    struct weight qkv;
+    const float *bias;
+    TRY(bind_maybe_transposed(b, &qkv, names->qkv, q_width + 2 * kv_width, f->hidden));
+    w->q = weight_rows(&qkv, 0, q_width);
+    w->k = weight_rows(&qkv, q_width, kv_width);
+    w->v = weight_rows(&qkv, q_width + kv_width, kv_width);
+    if (!f->attention_bias) return EAGLET_OK;
+    TRY(bind_bias(b, &bias, names->qkv, q_width + 2 * kv_width, false));
+    w->q_bias = bias;
+    w->k_bias = bias + q_width;
+    w->v_bias = w->k_bias + kv_width;
+    return EAGLET_OK;
+  }
+  TRY(bind_linear(b, &w->q, names->q, q_width, f->hidden));
+  TRY(bind_linear(b, &w->k, names->k, kv_width, f->hidden));
+  TRY(bind_linear(b, &w->v, names->v, kv_width, f->hidden));
+  if (!f->attention_bias) return EAGLET_OK;
+  TRY(bind_bias(b, &w->q_bias, names->q, q_width, false));
+  TRY(bind_bias(b, &w->k_bias, names->k, kv_width, false));
+  return bind_bias(b, &w->v_bias, names->v, kv_width, true); /* one add_bias serves both */
+}
+
+static enum eaglet_status bind_qk_norm(struct binder *b, const float **norm, const char *module, int32_t n_heads) {
+  const struct features *f = &b->model->arch.features;
+  struct norm_weights weights = {.w = NULL};
+  if (f->qk_norm == QK_NORM_HEADS) {
+    char name[NAME_MAX_LENGTH];
+    snprintf(name, sizeof name, "%s.weight", module);
+    return bind_matrix_vector(b, norm, name, n_heads, f->head_dim);
+  }
+  TRY(bind_norm(b, &weights, module, f->qk_norm == QK_NORM_WIDTH ? n_heads * f->head_dim : f->head_dim));
+  *norm = weights.w;
   return EAGLET_OK;
 }
 
 static enum eaglet_status bind_gqa(struct binder *b, struct attention_weights *w) {
   const struct features *f = &b->model->arch.features;
+  const struct layer_names *names = b->model->arch.row->layer;
   int32_t q_width = f->n_heads * f->head_dim, kv_width = f->n_kv_heads * f->head_dim;
-  if (b->model->arch.row->fused) {
-    struct weight qkv;
-    TRY(bind_linear(b, &qkv, "self_attn.qkv_proj", q_width + 2 * kv_width, f->hidden));
-    w->q = weight_rows(&qkv, 0, q_width);
-    w->k = weight_rows(&qkv, q_width, kv_width);
-    w->v = weight_rows(&qkv, q_width + kv_width, kv_width);
-  } else {
-    TRY(bind_linear(b, &w->q, "self_attn.q_proj", q_width, f->hidden));
-    TRY(bind_linear(b, &w->k, "self_attn.k_proj", kv_width, f->hidden));
-    TRY(bind_linear(b, &w->v, "self_attn.v_proj", kv_width, f->hidden));
-  }
-  TRY(bind_linear(b, &w->o, "self_attn.o_proj", f->hidden, q_width));
-  if (f->attention_bias) {
-    TRY(bind_vector(b, &w->q_bias, "self_attn.q_proj.bias", q_width, false));
-    TRY(bind_vector(b, &w->k_bias, "self_attn.k_proj.bias", kv_width, false));
-    TRY(bind_vector(b, &w->v_bias, "self_attn.v_proj.bias", kv_width, true)); /* one add_bias serves both */
-  }
-  if (f->attention_out_bias) TRY(bind_vector(b, &w->o_bias, "self_attn.o_proj.bias", f->hidden, false));
-  if (!f->qk_norm) return EAGLET_OK;
-  TRY(bind_vector(b, &w->q_norm, "self_attn.q_norm.weight", f->head_dim, false));
-  return bind_vector(b, &w->k_norm, "self_attn.k_norm.weight", f->head_dim, false);
+  TRY(bind_qkv(b, w, q_width, kv_width));
+  TRY(bind_maybe_transposed(b, &w->o, names->o, f->hidden, q_width));
+  if (f->attention_out_bias) TRY(bind_bias(b, &w->o_bias, names->o, f->hidden, false));
+  if (f->sinks) TRY(bind_vector(b, &w->sinks, "self_attn.sinks", f->n_heads, false));
+  if (f->qk_norm == QK_NORM_NONE || f->qk_norm == QK_NORM_UNIT) return EAGLET_OK;
+  TRY(bind_qk_norm(b, &w->q_norm, names->q_norm, f->n_heads));
+  return bind_qk_norm(b, &w->k_norm, names->k_norm, f->n_kv_heads);
 }
 
-static void ffn_init(struct ffn_weights *w, int32_t n_experts, int32_t n_picked) {
+static void ffn_init(struct ffn_weights *w, int32_t n_experts, int32_t n_picked, bool gate, bool up) {
   size_t bytes = (size_t)n_experts * sizeof *w->gate;
   *w = (struct ffn_weights){.n_experts = n_experts,
                             .n_picked = n_picked,
-                            .gate = memory_alloc(bytes),
-                            .up = memory_alloc(bytes),
+                            .gate = gate ? memory_alloc(bytes) : NULL,
+                            .up = up ? memory_alloc(bytes) : NULL,
                             .down = memory_alloc(bytes)};
 }
 
 static enum eaglet_status bind_dense(struct binder *b, struct ffn_weights *w) {
   const struct features *f = &b->model->arch.features;
-  ffn_init(w, 1, 1);
-  if (b->model->arch.row->fused) {
+  const struct layer_names *names = b->model->arch.row->layer;
+  bool joint = names->gate_up && module_exists(b, names->gate_up);
+  ffn_init(w, 1, 1, f->gated, true);
+  if (joint) {
     struct weight gate_up;
-    TRY(bind_linear(b, &gate_up, "mlp.gate_up_proj", 2 * f->intermediate, f->hidden));
+    TRY(bind_linear(b, &gate_up, names->gate_up, 2 * f->intermediate, f->hidden));
     w->gate[0] = weight_rows(&gate_up, 0, f->intermediate);
     w->up[0] = weight_rows(&gate_up, f->intermediate, f->intermediate);
   } else {
-    TRY(bind_linear(b, &w->gate[0], "mlp.gate_proj", f->intermediate, f->hidden));
-    TRY(bind_linear(b, &w->up[0], "mlp.up_proj", f->intermediate, f->hidden));
+    if (f->gated) TRY(bind_linear(b, &w->gate[0], names->gate, f->intermediate, f->hidden));
+    TRY(bind_maybe_transposed(b, &w->up[0], names->up, f->intermediate, f->hidden));
   }
-  return bind_linear(b, &w->down[0], "mlp.down_proj", f->hidden, f->intermediate);
+  TRY(bind_maybe_transposed(b, &w->down[0], names->down, f->hidden, f->intermediate));
+  if (!f->ffn_bias) return EAGLET_OK;
+  if (f->gated) TRY(bind_bias(b, &w->gate_bias, names->gate, f->intermediate, false));
+  TRY(bind_bias(b, &w->up_bias, names->up, f->intermediate, false));
+  return bind_bias(b, &w->down_bias, names->down, f->hidden, false);
 }
 
-static enum eaglet_status bind_experts(struct binder *b, struct ffn_weights *w) {
+/* Are the stacks stored as [E, in, out]? The shape of one says so unless its sides are equal; then that of the other does. */
+static bool is_transposed(struct binder *b, const struct moe_names *names) {
   const struct features *f = &b->model->arch.features;
-  const struct moe_names *names = b->model->arch.row->names;
-  char base[96];
-  ffn_init(w, f->moe.n_experts, f->moe.n_picked);
-  TRY(bind_linear(b, &w->router, names->router, f->moe.n_experts, f->hidden));
-  /* Selection depends on differences far below BF16's step: the bias stays F32 as stored (bug case A23). */
-  if (f->moe.router == ROUTER_SIGMOID_BIAS)
-    TRY(bind_vector(b, &w->router_bias, names->router_bias, f->moe.n_experts, false));
+  const int32_t both = 2 * f->moe.intermediate, sides[2][2] = {{both, f->hidden}, {f->hidden, f->moe.intermediate}};
+  const char *const modules[] = {names->stack_gate_up, names->stack_down};
+  for (int i = 0; i < 2; i++) {
+    const struct tensor_entry *tensor = checkpoint_peek(&b->model->checkpoint, full_name(b, modules[i], ""));
+    if (!tensor) tensor = checkpoint_peek(&b->model->checkpoint, full_name(b, modules[i], ".weight"));
+    if (tensor && tensor->rank == 3 && sides[i][0] != sides[i][1])
+      return tensor->shape[1] == sides[i][1] && tensor->shape[2] == sides[i][0];
+  }
+  return names->stack_transposed;
+}
+
+/* Experts in two tensors per layer. */
+static enum eaglet_status bind_stacks(struct binder *b, struct ffn_weights *w, const struct moe_names *names) {
+  const struct features *f = &b->model->arch.features;
+  const struct linear_source source = source_of(b);
+  struct linear_stack stack = {.n_experts = f->moe.n_experts,
+                               .n_out = 2 * f->moe.intermediate,
+                               .n_in = f->hidden,
+                               .transposed = is_transposed(b, names)};
+  ffn_init(w, f->moe.n_experts, f->moe.n_picked, true, false);
+  w->layout = names->stack_layout;
+  TRY(linear_bind_stack(w->gate, &source, full_name(b, names->stack_gate_up, ""), &stack, b->err));
+  stack.n_out = f->hidden;
+  stack.n_in = f->moe.intermediate;
+  TRY(linear_bind_stack(w->down, &source, full_name(b, names->stack_down, ""), &stack, b->err));
+  for (int32_t e = 0; e < f->moe.n_experts; e++)
+    b->model->resident_bytes += weight_bytes(&w->gate[e]) + weight_bytes(&w->down[e]);
+  if (!exists(b, names->stack_down, "_bias")) return EAGLET_OK;
+  char name[NAME_MAX_LENGTH];
+  snprintf(name, sizeof name, "%s_bias", names->stack_gate_up);
+  TRY(bind_matrix_vector(b, &w->gate_bias, name, f->moe.n_experts, 2 * f->moe.intermediate));
+  snprintf(name, sizeof name, "%s_bias", names->stack_down);
+  return bind_matrix_vector(b, &w->down_bias, name, f->moe.n_experts, f->hidden);
+}
+
+static enum eaglet_status bind_single_experts(struct binder *b, struct ffn_weights *w, const struct moe_names *names) {
+  const struct features *f = &b->model->arch.features;
+  char base[128];
+  ffn_init(w, f->moe.n_experts, f->moe.n_picked, true, true);
   for (int32_t e = 0; e < f->moe.n_experts; e++) {
     snprintf(base, sizeof base, "%s%d.%s", names->expert, e, names->gate);
     TRY(bind_linear(b, &w->gate[e], base, f->moe.intermediate, f->hidden));
@@ -179,39 +306,74 @@ static enum eaglet_status bind_experts(struct binder *b, struct ffn_weights *w) 
     snprintf(base, sizeof base, "%s%d.%s", names->expert, e, names->down);
     TRY(bind_linear(b, &w->down[e], base, f->hidden, f->moe.intermediate));
   }
-  if (f->moe.n_shared == 0) return EAGLET_OK;
-  int32_t width = f->moe.intermediate * f->moe.n_shared;
-  snprintf(base, sizeof base, "%sgate_proj", names->shared);
-  TRY(bind_linear(b, &w->shared_gate, base, width, f->hidden));
-  snprintf(base, sizeof base, "%sup_proj", names->shared);
-  TRY(bind_linear(b, &w->shared_up, base, width, f->hidden));
-  snprintf(base, sizeof base, "%sdown_proj", names->shared);
-  return bind_linear(b, &w->shared_down, base, f->hidden, width);
+  return EAGLET_OK;
 }
 
-bool arch_layer_is_moe(const struct arch *arch, int32_t layer) {
-  const struct moe_features *moe = &arch->features.moe;
-  if (moe->n_experts == 0) return false;
-  if (arch->row->moe != MOE_SPARSE_STEP) return layer >= moe->first_dense && layer % moe->layer_freq == 0;
-  size_t i;
-  json_t *value;
-  json_array_foreach(json_object_get(arch->config, "mlp_only_layers"), i, value) {
-    if (json_is_integer(value) && json_integer_value(value) == layer) return false;
+/* One linear of the shared expert, with its bias where the checkpoint has one. */
+static enum eaglet_status bind_shared_part(struct binder *b, struct weight *weight, const float **bias, const char *base,
+                                           const int32_t shape[2]) {
+  TRY(bind_linear(b, weight, base, shape[0], shape[1]));
+  return exists(b, base, ".bias") ? bind_bias(b, bias, base, shape[0], false) : EAGLET_OK;
+}
+
+static enum eaglet_status bind_shared(struct binder *b, struct ffn_weights *w, const struct moe_names *names) {
+  const struct features *f = &b->model->arch.features;
+  const int32_t width = f->moe.shared_intermediate, in[] = {width, f->hidden}, out[] = {f->hidden, width};
+  char base[128];
+  if (width == 0) return EAGLET_OK;
+  snprintf(base, sizeof base, "%sgate_proj", names->shared);
+  TRY(bind_shared_part(b, &w->shared_gate, &w->shared_gate_bias, base, in));
+  snprintf(base, sizeof base, "%sup_proj", names->shared);
+  TRY(bind_shared_part(b, &w->shared_up, &w->shared_up_bias, base, in));
+  snprintf(base, sizeof base, "%sdown_proj", names->shared);
+  TRY(bind_shared_part(b, &w->shared_down, &w->shared_down_bias, base, out));
+  return names->shared_gate ? bind_linear(b, &w->shared_share, names->shared_gate, 1, f->hidden) : EAGLET_OK;
+}
+
+/* Selection depends on differences far below BF16's step: the bias stays F32 as stored (bug case A23). */
+static enum eaglet_status bind_correction(struct binder *b, struct ffn_weights *w, const struct moe_names *names) {
+  char name[128];
+  for (const char *at = names->correction_bias;;) {
+    size_t n = strcspn(at, "|");
+    snprintf(name, sizeof name, "%.*s", (int)n, at);
+    if (!at[n] || exists(b, name, "")) return bind_vector(b, &w->correction_bias, name, w->n_experts, false);
+    at += n + 1;
   }
-  return (layer + 1) % moe->layer_freq == 0;
+}
+
+static enum eaglet_status bind_experts(struct binder *b, struct ffn_weights *w, const struct moe_names *names) {
+  const struct features *f = &b->model->arch.features;
+  char first[128];
+  snprintf(first, sizeof first, "%s0.%s", names->expert, names->gate ? names->gate : "");
+  bool single = names->gate && module_exists(b, first);
+  TRY(single || !names->stack_gate_up ? bind_single_experts(b, w, names) : bind_stacks(b, w, names));
+  TRY(bind_linear(b, &w->router, names->router, f->moe.n_experts, f->hidden));
+  if (f->moe.router_bias) TRY(bind_bias(b, &w->router_bias, names->router, f->moe.n_experts, false));
+  if (f->moe.correction_bias) TRY(bind_correction(b, w, names));
+  return bind_shared(b, w, names);
 }
 
 static enum eaglet_status bind_layer(struct binder *b, struct layer_weights *layer) {
   const struct arch *arch = &b->model->arch;
-  bool moe = arch_layer_is_moe(arch, b->layer);
-  TRY(bind_vector(b, &layer->attention_norm, "input_layernorm.weight", arch->features.hidden, false));
-  TRY(bind_vector(b, &layer->ffn_norm, "post_attention_layernorm.weight", arch->features.hidden, false));
+  const struct layer_names *names = arch->row->layer;
+  const struct moe_names *experts = arch->features.moe.n_experts > 0 ? b->moe_names : NULL;
+  int32_t hidden = arch->features.hidden;
+  bool moe = arch->features.layers[b->layer].moe;
+  TRY(bind_norm(b, &layer->attention_in, names->attention_in, hidden));
+  TRY(bind_norm(b, &layer->attention_out, names->attention_out, hidden));
+  TRY(bind_norm(b, &layer->ffn_in, names->ffn_in, hidden));
+  TRY(bind_norm(b, &layer->ffn_out, names->ffn_out, hidden));
   TRY(arch->features.attention == ATTENTION_MLA ? bind_mla(b, &layer->attention) : bind_gqa(b, &layer->attention));
-  if (arch->row->names && exists(b, arch->row->names->router, ".weight") != moe) {
+  if (experts && exists(b, experts->router, ".weight") != moe) {
     FAIL(b->err, EAGLET_E_INPUT, "%s: layer %d: config.json says %s, but %s %s", b->model->checkpoint.path, b->layer,
          moe ? "mixture of experts" : "dense", b->name, moe ? "is missing" : "exists");
   }
-  return moe ? bind_experts(b, &layer->ffn) : bind_dense(b, &layer->ffn);
+  return moe && experts ? bind_experts(b, &layer->ffn, experts) : bind_dense(b, &layer->ffn);
+}
+
+static bool ends_with(const char *text, const char *suffix) {
+  size_t n = strlen(text), m = strlen(suffix);
+  return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
 /* Upper bound of the blob: every vector-like tensor, each padded. */
@@ -220,31 +382,38 @@ static size_t count_small(const struct checkpoint *checkpoint) {
   for (size_t i = 0; i < checkpoint->n_tensors; i++) {
     const struct tensor_entry *tensor = checkpoint->tensors[i];
     bool row = tensor->rank == 1 || (tensor->rank == 2 && tensor->shape[0] == 1);
-    if (row && is_float(tensor->dtype)) n += (size_t)tensor->shape[tensor->rank - 1] + 16;
+    bool per_head = tensor->rank == 2 && (ends_with(tensor->name, "_norm.weight") || ends_with(tensor->name, "_bias"));
+    if ((row || per_head) && is_float(tensor->dtype)) n += (size_t)(tensor->n_bytes / 2) + 16;
   }
   return n + 16;
 }
 
 /* Base of a linear's names: without the trailing ".weight". */
 static void base_name(char base[NAME_MAX_LENGTH], const char *name) {
-  snprintf(base, NAME_MAX_LENGTH, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+  size_t n = strlen(name), tail = strlen(".weight");
+  snprintf(base, NAME_MAX_LENGTH, "%.*s", (int)(n > tail ? n - tail : 0), name);
 }
 
 static enum eaglet_status bind_all(struct binder *b) {
   struct model *model = b->model;
   const struct features *f = &model->arch.features;
-  char base[NAME_MAX_LENGTH], norm[NAME_MAX_LENGTH];
+  const char *prefix = model->arch.chain.prefix, *final = model->arch.row->final_norm;
+  char name[NAME_MAX_LENGTH];
   b->layer = -1;
-  base_name(base, model->arch.chain.embed_name);
-  TRY(bind_linear(b, &model->embed, base, f->n_vocab, f->hidden));
-  if (f->tied_head) {
+  base_name(name, model->arch.chain.embed_name);
+  TRY(bind_linear(b, &model->embed, name, f->n_vocab, f->hidden));
+  base_name(name, model->arch.chain.head_name);
+  if (f->tied_head)
     model->head = model->embed;
-  } else {
-    base_name(base, model->arch.chain.head_name);
-    TRY(bind_linear(b, &model->head, base, f->n_vocab, f->hidden));
-  }
-  snprintf(norm, sizeof norm, "%snorm.weight", model->arch.chain.prefix);
-  TRY(bind_vector(b, &model->norm, norm, f->hidden, false));
+  else
+    TRY(bind_linear(b, &model->head, name, f->n_vocab, f->hidden));
+  if (model->arch.chain.head_bias_name[0])
+    TRY(bind_vector(b, &model->head_bias, model->arch.chain.head_bias_name, f->n_vocab, false));
+  snprintf(name, sizeof name, "%swpe", prefix);
+  if (f->learned_positions) TRY(bind_linear(b, &model->position_embed, name, f->positions_max, f->hidden));
+  snprintf(name, sizeof name, "%s%s", prefix, final ? final : "norm");
+  TRY(bind_norm(b, &model->norm, name, f->hidden));
+  b->moe_names = arch_moe_names(&model->arch, &model->checkpoint);
   model->layers = memory_alloc((size_t)f->n_layers * sizeof *model->layers);
   for (b->layer = 0; b->layer < f->n_layers; b->layer++) TRY(bind_layer(b, &model->layers[b->layer]));
   model->compute->upload(model->compute, model->small, b->host, b->used * sizeof(float));

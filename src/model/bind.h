@@ -14,7 +14,4 @@ enum eaglet_status model_bind(struct model *model, struct eaglet_error *err) MUS
 /* Every tensor must have been used or be known to be none of the text decoder's business. */
 enum eaglet_status model_check_unused(struct model *model, struct eaglet_error *err) MUST_USE;
 
-/* Is layer i a mixture of experts, by the config alone? */
-bool arch_layer_is_moe(const struct arch *arch, int32_t layer);
-
 #endif

@@ -26,11 +26,11 @@ struct block_scratch {
   float *entries;  /* [n, entry_floats] */
   float *mixed;    /* GQA [n, nh, D]; MLA [n, nh, r] */
   float *values;   /* MLA [n, nh, dv] */
-  float *delta;    /* [n, H] what the block adds */
   /* feed-forward; shares memory with the attention part */
-  float *ffn_delta, *gate, *up; /* [n, H], [n, I], [n, I] */
-  float *logits, *share;        /* [n, E], [n, K] */
-  int32_t *expert;              /* [n, K] */
+  float *shared, *gate, *up; /* [n, H], [n, I], [n, I] */
+  float *logits, *share;     /* [n, E], [n, K] */
+  float *shared_share;       /* [n] */
+  int32_t *expert;           /* [n, K] */
   float *moe;
 };
 
@@ -52,19 +52,21 @@ void block_shape_from_features(struct block_shape *shape, const struct features 
       .moe_intermediate = moe->intermediate,
       .n_experts = moe->n_experts,
       .n_picked = moe->n_picked,
-      .n_shared = moe->n_shared,
+      .shared_intermediate = moe->shared_intermediate,
       .attention_scale = f->attention_scale,
       .norm_eps = f->norm_eps,
       .inner_norm_eps = f->inner_norm_eps,
-      .rope_style = f->rope.style,
-      .rope_pairs = f->rope.dim / 2,
+      .attention_softcap = f->attention_softcap,
       .qk_norm = f->qk_norm,
-      .window = f->window,
+      .qk_layer_norm = f->norm == NORM_LAYER,
+      .qk_norm_after_rope = f->qk_norm_after_rope,
+      .activation = f->activation,
       .router = moe->router,
       .router_normalise = moe->normalise,
       .router_scale = moe->scale,
       .n_groups = moe->n_groups,
       .n_groups_picked = moe->n_groups_picked,
+      .share_input = moe->share_input,
   };
 }
 
@@ -87,7 +89,6 @@ static float *carve(struct carver *carver, int64_t n_floats) {
 static void carve_attention(struct block_scratch *s, struct carver *carver, int64_t n) {
   const struct block_shape *d = &s->shape;
   s->entries = carve(carver, n * block_kv_entry_floats(d));
-  s->delta = carve(carver, n * d->hidden);
   if (d->attention == ATTENTION_MLA) {
     s->q_low = carve(carver, n * d->q_rank);
     s->q = carve(carver, n * d->n_heads * (d->nope_dim + d->rope_dim));
@@ -103,14 +104,14 @@ static void carve_attention(struct block_scratch *s, struct carver *carver, int6
 
 static void carve_ffn(struct block_scratch *s, struct carver *carver, int64_t n) {
   const struct block_shape *d = &s->shape;
-  int64_t shared = (int64_t)d->moe_intermediate * d->n_shared,
-          width = d->intermediate > shared ? d->intermediate : shared;
-  s->ffn_delta = carve(carver, n * d->hidden);
+  int64_t width = d->intermediate > d->shared_intermediate ? d->intermediate : d->shared_intermediate;
   s->gate = carve(carver, n * width);
   s->up = carve(carver, n * width);
   if (d->n_experts == 0) return;
   s->logits = carve(carver, n * d->n_experts);
   s->share = carve(carver, n * d->n_picked);
+  s->shared = carve(carver, n * d->hidden);
+  s->shared_share = carve(carver, n);
   s->expert = (int32_t *)(void *)carve(carver, n * d->n_picked);
   s->moe = carve(carver, compute_moe_scratch_floats((int32_t)n, d->n_picked, d->hidden, d->moe_intermediate));
 }
@@ -170,18 +171,20 @@ static void write_and_attend(struct block_scratch *s, struct compute *c, const s
   attention.extra_slots = rows->extra_slots;
   attention.extra_begin = rows->extra_begin;
   attention.page_tokens = KV_PAGE_TOKENS;
-  attention.window = s->shape.window;
+  attention.window = p->window;
+  attention.chunk = p->chunk;
   attention.scale = (float)s->shape.attention_scale;
+  attention.softcap = (float)s->shape.attention_softcap;
+  attention.sinks = p->weights->sinks;
   c->attention(c, &attention, rows->n);
 }
 
-static struct rope_params rope_of(const struct block_scratch *s, const struct block_attention_params *p, float *out,
-                                  const float *x, int32_t n_heads) {
+static struct rope_params rope_of(const struct block_attention_params *p, float *out, const float *x, int32_t n_heads) {
   return (struct rope_params){.out = out,
                               .x = x,
                               .n_heads = n_heads,
-                              .n_pairs = s->shape.rope_pairs,
-                              .style = s->shape.rope_style,
+                              .n_pairs = p->rope->n_pairs,
+                              .style = p->rope->style,
                               .cos = p->rope->cos,
                               .sin = p->rope->sin,
                               .positions = p->rows->positions};
@@ -194,11 +197,11 @@ static void mla_queries(struct block_scratch *s, struct compute *c, const struct
   int32_t n = p->rows->n, head = d->nope_dim + d->rope_dim, latent = d->kv_rank + d->rope_dim;
   const struct norm_params norm = {.dim = d->q_rank, .eps = (float)d->inner_norm_eps};
   if (weight_present(&w->q_a)) {
-    linear(c, s->q_low, p->normed, &w->q_a, w->q_a_bias, n);
+    linear(c, s->q_low, p->x, &w->q_a, w->q_a_bias, n);
     c->rms_norm(c, s->q_low, s->q_low, w->q_a_norm, n, &norm);
     linear(c, s->q, s->q_low, &w->q_b, NULL, n);
   } else {
-    linear(c, s->q, p->normed, &w->q, w->q_bias, n);
+    linear(c, s->q, p->x, &w->q, w->q_bias, n);
   }
   const struct matmul_heads_params absorb = {.out = s->q_latent,
                                              .x = s->q,
@@ -213,7 +216,7 @@ static void mla_queries(struct block_scratch *s, struct compute *c, const struct
                                              .x_row = (int64_t)d->n_heads * head,
                                              .x_head = head};
   c->matmul_heads(c, &absorb, n);
-  struct rope_params rope = rope_of(s, p, s->q_latent + d->kv_rank, s->q + d->nope_dim, d->n_heads);
+  struct rope_params rope = rope_of(p, s->q_latent + d->kv_rank, s->q + d->nope_dim, d->n_heads);
   rope.out_row = absorb.out_row;
   rope.out_head = latent;
   rope.x_row = absorb.x_row;
@@ -227,9 +230,9 @@ static void mla_entries(struct block_scratch *s, struct compute *c, const struct
   int32_t n = p->rows->n, entry = d->kv_rank + d->rope_dim;
   const struct norm_params norm = {
       .dim = d->kv_rank, .eps = (float)d->inner_norm_eps, .x_row = entry, .out_row = entry};
-  linear(c, s->kv_raw, p->normed, &p->weights->kv_a, p->weights->kv_a_bias, n);
+  linear(c, s->kv_raw, p->x, &p->weights->kv_a, p->weights->kv_a_bias, n);
   c->rms_norm(c, s->entries, s->kv_raw, p->weights->kv_a_norm, n, &norm);
-  struct rope_params rope = rope_of(s, p, s->entries + d->kv_rank, s->kv_raw + d->kv_rank, 1);
+  struct rope_params rope = rope_of(p, s->entries + d->kv_rank, s->kv_raw + d->kv_rank, 1);
   rope.out_row = rope.x_row = entry;
   rope.out_head = rope.x_head = d->rope_dim;
   c->rope(c, &rope, n);
@@ -262,21 +265,67 @@ static void attention_mla(struct block_scratch *s, struct compute *c, const stru
                                              .x_row = (int64_t)d->n_heads * d->kv_rank,
                                              .x_head = d->kv_rank};
   c->matmul_heads(c, &expand, n);
-  linear(c, s->delta, s->values, &p->weights->o, p->weights->o_bias, n);
+  linear(c, p->out, s->values, &p->weights->o, p->weights->o_bias, n);
 }
 
-/* Per-head norm before rope. Keys lie in the entries, whose rows are wider than the keys: one call per key head. */
+static void norm_rows(struct compute *c, const struct block_shape *d, float *x, const float *w, int32_t n,
+                      const struct norm_params *p) {
+  if (d->qk_layer_norm)
+    c->layer_norm(c, x, x, w, n, p);
+  else
+    c->rms_norm(c, x, x, w, n, p);
+}
+
+/* Norms of queries and keys. Keys lie in the entries, whose rows are wider than the keys: one call per key head, unless
+ * all heads are one vector. */
 static void gqa_norms(struct block_scratch *s, struct compute *c, const struct block_attention_params *p,
                       int32_t entry) {
   const struct block_shape *d = &s->shape;
-  int32_t n = p->rows->n;
-  const struct norm_params q_norm = {.dim = d->head_dim, .eps = (float)d->norm_eps};
-  const struct norm_params k_norm = {.dim = d->head_dim, .eps = (float)d->norm_eps, .x_row = entry, .out_row = entry};
-  c->rms_norm(c, s->q, s->q, p->weights->q_norm, n * d->n_heads, &q_norm);
-  for (int32_t h = 0; h < d->n_kv_heads; h++) {
-    float *k = s->entries + (int64_t)h * d->head_dim;
-    c->rms_norm(c, k, k, p->weights->k_norm, n, &k_norm);
+  int32_t n = p->rows->n, dim = d->head_dim;
+  const float *k_weights = p->weights->k_norm;
+  struct norm_params q_norm = {.dim = dim, .eps = (float)d->norm_eps}, k_norm = q_norm;
+  k_norm.x_row = k_norm.out_row = entry;
+  if (d->qk_norm == QK_NORM_WIDTH) {
+    q_norm.dim = d->n_heads * dim;
+    k_norm.dim = d->n_kv_heads * dim;
+    norm_rows(c, d, s->q, p->weights->q_norm, n, &q_norm);
+    norm_rows(c, d, s->entries, k_weights, n, &k_norm);
+    return;
   }
+  q_norm.w_rows = d->qk_norm == QK_NORM_HEADS ? d->n_heads : 0;
+  norm_rows(c, d, s->q, p->weights->q_norm, n * d->n_heads, &q_norm);
+  for (int32_t h = 0; h < d->n_kv_heads; h++) {
+    const float *w = d->qk_norm == QK_NORM_HEADS ? k_weights + (int64_t)h * dim : k_weights;
+    norm_rows(c, d, s->entries + (int64_t)h * dim, w, n, &k_norm);
+  }
+}
+
+static void gqa_rope(struct block_scratch *s, struct compute *c, const struct block_attention_params *p,
+                     int32_t entry) {
+  const struct block_shape *d = &s->shape;
+  struct rope_params rope = rope_of(p, s->q, s->q, d->n_heads);
+  rope.out_row = rope.x_row = (int64_t)d->n_heads * d->head_dim;
+  rope.out_head = rope.x_head = d->head_dim;
+  c->rope(c, &rope, p->rows->n);
+  rope.out = s->entries;
+  rope.x = s->entries;
+  rope.n_heads = d->n_kv_heads;
+  rope.out_row = rope.x_row = entry;
+  c->rope(c, &rope, p->rows->n);
+}
+
+/* What happens to queries and keys between projection and scores. A norm without weights stands on rotated layers only. */
+static void gqa_prepare(struct block_scratch *s, struct compute *c, const struct block_attention_params *p,
+                        int32_t entry) {
+  const struct block_shape *d = &s->shape;
+  bool norms = d->qk_norm != QK_NORM_NONE && (d->qk_norm != QK_NORM_UNIT || p->rope);
+  if (norms && !d->qk_norm_after_rope) gqa_norms(s, c, p, entry);
+  if (p->rope) gqa_rope(s, c, p, entry);
+  if (norms && d->qk_norm_after_rope) gqa_norms(s, c, p, entry);
+  if (!p->query_scale) return;
+  const struct scale_rows_params scale = {
+      .factors = p->query_scale, .index = p->rows->positions, .dim = d->n_heads * d->head_dim};
+  c->scale_rows(c, s->q, &scale, p->rows->n);
 }
 
 /* Entries are [keys | values] and so are the biases when binding laid them side by side: then one call serves both.
@@ -299,20 +348,11 @@ static void attention_gqa(struct block_scratch *s, struct compute *c, const stru
   const struct block_shape *d = &s->shape;
   const struct attention_weights *w = p->weights;
   int32_t n = p->rows->n, keys = d->n_kv_heads * d->head_dim, entry = 2 * keys;
-  linear(c, s->q, p->normed, &w->q, w->q_bias, n);
-  c->matmul(c, s->entries, p->normed, &w->k, n, entry, 0);
-  c->matmul(c, s->entries + keys, p->normed, &w->v, n, entry, 0);
+  linear(c, s->q, p->x, &w->q, w->q_bias, n);
+  c->matmul(c, s->entries, p->x, &w->k, n, entry, 0);
+  c->matmul(c, s->entries + keys, p->x, &w->v, n, entry, 0);
   if (w->k_bias || w->v_bias) add_entry_bias(c, s->entries, w, n, keys);
-  if (d->qk_norm) gqa_norms(s, c, p, entry);
-  struct rope_params rope = rope_of(s, p, s->q, s->q, d->n_heads);
-  rope.out_row = rope.x_row = (int64_t)d->n_heads * d->head_dim;
-  rope.out_head = rope.x_head = d->head_dim;
-  c->rope(c, &rope, n);
-  rope.out = s->entries;
-  rope.x = s->entries;
-  rope.n_heads = d->n_kv_heads;
-  rope.out_row = rope.x_row = entry;
-  c->rope(c, &rope, n);
+  gqa_prepare(s, c, p, entry);
   const struct attention_params layout = {.q = s->q,
                                           .n_heads = d->n_heads,
                                           .n_kv_heads = d->n_kv_heads,
@@ -323,7 +363,7 @@ static void attention_gqa(struct block_scratch *s, struct compute *c, const stru
                                           .value_offset = keys,
                                           .entry_floats = entry};
   write_and_attend(s, c, p, &layout);
-  linear(c, s->delta, s->mixed, &w->o, w->o_bias, n);
+  linear(c, p->out, s->mixed, &w->o, w->o_bias, n);
 }
 
 void block_attention(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
@@ -332,31 +372,59 @@ void block_attention(struct block_scratch *s, struct compute *c, const struct bl
     attention_mla(s, c, p);
   else
     attention_gqa(s, c, p);
-  c->add(c, p->x, p->x, s->delta, (int64_t)p->rows->n * s->shape.hidden);
 }
 
-/* x += down(silu(gate(normed)) * up(normed)) */
-static void gated_mlp(struct block_scratch *s, struct compute *c, float *x, const float *normed,
-                      const struct weight *const mlp[3], int32_t n) {
-  c->matmul(c, s->gate, normed, mlp[0], n, 0, 0);
-  c->matmul(c, s->up, normed, mlp[1], n, 0, 0);
-  c->silu_mul(c, s->gate, s->gate, s->up, (int64_t)n * mlp[0]->n_out);
-  c->matmul(c, s->ffn_delta, s->gate, mlp[2], n, 0, 0);
-  c->add(c, x, x, s->ffn_delta, (int64_t)n * s->shape.hidden);
+static void add_bias(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim) {
+  if (bias) c->add_bias(c, x, bias, n, dim);
 }
 
-void block_ffn(struct block_scratch *s, struct compute *c, float *x, const float *normed,
+/* out = down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate. */
+static void mlp(struct block_scratch *s, struct compute *c, float *out, const float *x, const struct ffn_weights *w,
+                int32_t n) {
+  const struct weight *up = &w->up[0], *down = &w->down[0];
+  int64_t n_floats = (int64_t)n * up->n_out;
+  c->matmul(c, s->up, x, up, n, 0, 0);
+  add_bias(c, s->up, w->up_bias, n, up->n_out);
+  if (w->gate) {
+    c->matmul(c, s->gate, x, &w->gate[0], n, 0, 0);
+    add_bias(c, s->gate, w->gate_bias, n, up->n_out);
+  }
+  c->activate(c, s->up, w->gate ? s->gate : s->up, w->gate ? s->up : NULL, n_floats, s->shape.activation);
+  c->matmul(c, out, s->up, down, n, 0, 0);
+  add_bias(c, out, w->down_bias, n, down->n_out);
+}
+
+/* out += the expert that every row takes, scaled where the model has a gate for it. */
+static void add_shared(struct block_scratch *s, struct compute *c, float *out, const float *x,
+                       const struct ffn_weights *w, int32_t n) {
+  struct weight gate = w->shared_gate, up = w->shared_up, down = w->shared_down;
+  const struct ffn_weights shared = {.gate = &gate,
+                                     .up = &up,
+                                     .down = &down,
+                                     .gate_bias = w->shared_gate_bias,
+                                     .up_bias = w->shared_up_bias,
+                                     .down_bias = w->shared_down_bias};
+  mlp(s, c, s->shared, x, &shared, n);
+  if (weight_present(&w->shared_share)) {
+    const struct scale_rows_params scale = {.gate = s->shared_share, .dim = s->shape.hidden};
+    c->matmul(c, s->shared_share, x, &w->shared_share, n, 0, 0);
+    c->scale_rows(c, s->shared, &scale, n);
+  }
+  c->add(c, out, out, s->shared, (int64_t)n * s->shape.hidden);
+}
+
+void block_ffn(struct block_scratch *s, struct compute *c, float *out, const float *x,
                const struct ffn_weights *weights, int32_t n) {
   const struct block_shape *d = &s->shape;
   ASSERT(n <= s->rows_max);
   if (!weight_present(&weights->router)) {
-    gated_mlp(s, c, x, normed, (const struct weight *const[]){weights->gate, weights->up, weights->down}, n);
+    mlp(s, c, out, x, weights, n);
     return;
   }
   const struct router_params router = {.expert = s->expert,
                                        .share = s->share,
                                        .logits = s->logits,
-                                       .bias = weights->router_bias,
+                                       .bias = weights->correction_bias,
                                        .n_experts = weights->n_experts,
                                        .n_picked = weights->n_picked,
                                        .n_groups = d->n_groups,
@@ -364,21 +432,24 @@ void block_ffn(struct block_scratch *s, struct compute *c, float *x, const float
                                        .kind = d->router,
                                        .normalise = d->router_normalise,
                                        .scale = (float)d->router_scale};
-  c->matmul(c, s->logits, normed, &weights->router, n, 0, 0);
+  c->matmul(c, s->logits, x, &weights->router, n, 0, 0);
+  add_bias(c, s->logits, weights->router_bias, n, weights->n_experts);
   c->router(c, &router, n);
-  const struct moe_params moe = {.out = x,
-                                 .x = normed,
+  const struct moe_params moe = {.out = out,
+                                 .x = x,
                                  .gate = weights->gate,
                                  .up = weights->up,
                                  .down = weights->down,
+                                 .gate_bias = weights->gate_bias,
+                                 .down_bias = weights->down_bias,
                                  .expert = s->expert,
                                  .share = s->share,
                                  .n_experts = weights->n_experts,
                                  .n_picked = weights->n_picked,
-                                 .accumulate = true,
+                                 .layout = weights->layout,
+                                 .activation = d->activation,
+                                 .share_input = d->share_input,
                                  .scratch = s->moe};
   c->moe(c, &moe, n);
-  if (!weight_present(&weights->shared_gate)) return;
-  gated_mlp(s, c, x, normed,
-            (const struct weight *const[]){&weights->shared_gate, &weights->shared_up, &weights->shared_down}, n);
+  if (weight_present(&weights->shared_gate)) add_shared(s, c, out, x, weights, n);
 }

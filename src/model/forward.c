@@ -3,6 +3,7 @@
 #include "model/forward.h"
 
 #include "base/memory.h"
+#include "model/arch_table.h"
 
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ struct forward {
   struct block_shape shape;
   struct block_scratch *scratch;
   struct row_index rows;
-  float *x, *normed;             /* [rows_max, H] residual stream; normed copy */
+  float *x, *normed, *delta;     /* [rows_max, H] residual stream; normed copy; what a block adds */
   float *picked;                 /* [rows_max, H] residual of the rows that want logits */
   float *final;                  /* [rows_max, H] their final norm */
   float *tapped, *logits;        /* made by the first run that needs them */
@@ -25,7 +26,7 @@ struct forward {
 void forward_free(struct forward *forward) {
   if (!forward) return;
   struct compute *c = forward->compute;
-  void *blocks[] = {forward->x,      forward->normed, forward->picked,   forward->final,
+  void *blocks[] = {forward->x,      forward->normed, forward->delta,    forward->picked, forward->final,
                     forward->tapped, forward->logits, forward->identity, forward->wanted};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
     if (blocks[i]) c->free(c, blocks[i]);
@@ -41,12 +42,13 @@ static bool forward_alloc(struct forward *f) {
   size_t rows = (size_t)f->rows_max, bytes = rows * (size_t)f->model->arch.features.hidden * sizeof(float);
   f->x = c->alloc(c, bytes);
   f->normed = c->alloc(c, bytes);
+  f->delta = c->alloc(c, bytes);
   f->picked = c->alloc(c, bytes);
   f->final = c->alloc(c, bytes);
   f->identity = c->alloc(c, rows * sizeof(int32_t));
   f->wanted = c->alloc(c, rows * sizeof(int32_t));
   f->wanted_host = memory_alloc(rows * sizeof(int32_t));
-  if (!f->x || !f->normed || !f->picked || !f->final || !f->identity || !f->wanted) return false;
+  if (!f->x || !f->normed || !f->delta || !f->picked || !f->final || !f->identity || !f->wanted) return false;
   for (int32_t i = 0; i < f->rows_max; i++) f->wanted_host[i] = i;
   c->upload(c, f->identity, f->wanted_host, rows * sizeof(int32_t));
   return true;
@@ -83,18 +85,14 @@ static enum eaglet_status check_rows(const struct forward *f, const struct batch
     if (row->token < 0 || row->token >= features->n_vocab) {
       FAIL(err, EAGLET_E_INPUT, "row %d: expected a token id of 0..%d, found %d", i, features->n_vocab - 1, row->token);
     }
-    if (row->position < 0 || row->position >= f->model->rope.n_positions) {
-      FAIL(err, EAGLET_E_INPUT, "row %d: expected a position of 0..%d, found %d", i, f->model->rope.n_positions - 1,
-           row->position);
+    if (row->position < 0 || row->position >= f->model->n_positions) {
+      bool sparse = f->model->arch.row->index_topk && f->model->n_positions == features->positions_max;
+      FAIL(err, EAGLET_E_INPUT, "row %d: expected a position of 0..%d%s, found %d", i, f->model->n_positions - 1,
+           sparse ? " (index_topk: up to there sparse attention is the dense attention that is run)" : "", row->position);
     }
     if (row->slot < 0 || row->slot / KV_PAGE_TOKENS >= row->kv->n_pages) {
       FAIL(err, EAGLET_E_USAGE, "row %d: slot %d is outside the %d pages reserved for its sequence", i, row->slot,
            row->kv->n_pages);
-    }
-    /* The op's window counts prefix keys only; a tree row would see too many. */
-    if (row->parent >= 0 && features->window > 0) {
-      FAIL(err, EAGLET_E_USAGE, "row %d: token trees are not supported for targets with a sliding window (%d)", i,
-           features->window);
     }
   }
   return EAGLET_OK;
@@ -147,26 +145,85 @@ static void tap(struct forward *f, const struct forward_run *run, int32_t state)
   }
 }
 
+/* out = norm(x), or x itself where the model has no such norm. */
+static const float *norm_of(struct forward *f, float *out, const float *x, const struct norm_weights *weights, int32_t n) {
+  struct compute *c = f->compute;
+  const struct norm_params p = {.dim = f->shape.hidden, .eps = (float)f->shape.norm_eps, .bias = weights->bias};
+  if (!weights->w) return x;
+  if (f->model->arch.features.norm == NORM_LAYER)
+    c->layer_norm(c, out, x, weights->w, n, &p);
+  else
+    c->rms_norm(c, out, x, weights->w, n, &p);
+  return out;
+}
+
+/* x += what the block made, normed and scaled as the model has it. */
+static void add_delta(struct forward *f, const struct norm_weights *out_norm) {
+  struct compute *c = f->compute;
+  int64_t n_floats = (int64_t)f->rows.n * f->shape.hidden;
+  double scale = f->model->arch.features.residual_scale;
+  norm_of(f, f->delta, f->delta, out_norm, f->rows.n);
+  if (scale == 1)
+    c->add(c, f->x, f->x, f->delta, n_floats);
+  else
+    c->add_scaled(c, f->x, f->delta, (float)scale, n_floats);
+}
+
 static void run_layers(struct forward *f, const struct forward_run *run) {
   const struct model *model = f->model;
+  const struct features *features = &model->arch.features;
   struct compute *c = f->compute;
   int32_t n = f->rows.n;
-  const struct norm_params norm = {.dim = f->shape.hidden, .eps = (float)f->shape.norm_eps};
   tap(f, run, run->start_state);
-  for (int32_t i = run->start_state; i < model->arch.features.n_layers; i++) {
+  for (int32_t i = run->start_state; i < features->n_layers; i++) {
     const struct layer_weights *layer = &model->layers[i];
-    c->rms_norm(c, f->normed, f->x, layer->attention_norm, n, &norm);
-    const struct block_attention_params attention = {.x = f->x,
-                                                     .normed = f->normed,
+    const struct layer_features *own = &features->layers[i];
+    const float *normed = norm_of(f, f->normed, f->x, &layer->attention_in, n);
+    const struct block_attention_params attention = {.out = f->delta,
+                                                     .x = normed,
                                                      .weights = &layer->attention,
-                                                     .rope = &model->rope,
+                                                     .rope = own->rope >= 0 ? &model->rope[own->rope] : NULL,
+                                                     .query_scale = own->scale_queries ? model->query_scale : NULL,
+                                                     .window = own->window,
+                                                     .chunk = own->chunk,
                                                      .pool = run->kv->pools[i],
                                                      .rows = &f->rows};
     block_attention(f->scratch, c, &attention);
-    c->rms_norm(c, f->normed, f->x, layer->ffn_norm, n, &norm);
-    block_ffn(f->scratch, c, f->x, f->normed, &layer->ffn, n);
+    add_delta(f, &layer->attention_out);
+    if (!features->parallel) normed = norm_of(f, f->normed, f->x, &layer->ffn_in, n);
+    block_ffn(f->scratch, c, f->delta, normed, &layer->ffn, n);
+    add_delta(f, &layer->ffn_out);
     tap(f, run, i + 1);
   }
+}
+
+static void embed_rows(struct forward *f) {
+  const struct model *model = f->model;
+  struct compute *c = f->compute;
+  int64_t n_floats = (int64_t)f->rows.n * f->shape.hidden;
+  c->embed(c, f->x, &model->embed, f->rows.tokens, f->rows.n);
+  if (model->arch.features.embed_scale != 1) c->scale(c, f->x, (float)model->arch.features.embed_scale, n_floats);
+  if (!weight_present(&model->position_embed)) return;
+  c->embed(c, f->delta, &model->position_embed, f->rows.positions, f->rows.n);
+  c->add(c, f->x, f->x, f->delta, n_floats);
+}
+
+void model_logits(struct compute *c, const struct model *model, float *logits, const float *normed, int32_t n) {
+  const struct features *features = &model->arch.features;
+  int64_t n_floats = (int64_t)n * features->n_vocab;
+  c->matmul(c, logits, normed, &model->head, n, 0, 0);
+  if (model->head_bias) c->add_bias(c, logits, model->head_bias, n, features->n_vocab);
+  if (features->logit_scale != 1) c->scale(c, logits, (float)features->logit_scale, n_floats);
+  if (features->logit_softcap > 0) c->softcap(c, logits, (float)features->logit_softcap, n_floats);
+}
+
+void model_final_norm(struct compute *c, const struct model *model, float *out, const float *x, int32_t n) {
+  const struct features *features = &model->arch.features;
+  const struct norm_params p = {.dim = features->hidden, .eps = (float)features->norm_eps, .bias = model->norm.bias};
+  if (features->norm == NORM_LAYER)
+    c->layer_norm(c, out, x, model->norm.w, n, &p);
+  else
+    c->rms_norm(c, out, x, model->norm.w, n, &p);
 }
 
 static void run_head(struct forward *f, struct forward_run *run) {
@@ -180,11 +237,10 @@ static void run_head(struct forward *f, struct forward_run *run) {
   run->logits = f->logits;
   if (n == 0) return;
   const struct gather_params gather = {.dim = f->shape.hidden};
-  const struct norm_params norm = {.dim = f->shape.hidden, .eps = (float)f->shape.norm_eps};
   c->upload(c, f->wanted, f->wanted_host, (size_t)n * sizeof(int32_t));
   c->gather_rows(c, f->picked, f->x, f->wanted, n, &gather);
-  c->rms_norm(c, f->final, f->picked, f->model->norm, n, &norm);
-  c->matmul(c, f->logits, f->final, &f->model->head, n, 0, 0);
+  model_final_norm(c, f->model, f->final, f->picked, n);
+  model_logits(c, f->model, f->logits, f->final, n);
 }
 
 enum eaglet_status forward_run(struct forward *f, struct forward_run *run, struct eaglet_error *err) {
@@ -201,7 +257,7 @@ enum eaglet_status forward_run(struct forward *f, struct forward_run *run, struc
     const struct gather_params gather = {.dim = f->shape.hidden};
     c->gather_rows(c, f->x, run->start, f->identity, f->rows.n, &gather);
   } else {
-    c->embed(c, f->x, &f->model->embed, f->rows.tokens, f->rows.n);
+    embed_rows(f);
   }
   run_layers(f, run);
   run->tapped = run->taps.n ? f->tapped : NULL;

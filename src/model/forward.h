@@ -38,16 +38,18 @@ struct block_shape {
   enum attention_kind attention;
   int32_t n_heads, n_kv_heads, head_dim;
   int32_t q_rank, kv_rank, nope_dim, rope_dim, value_dim;
-  int32_t intermediate, moe_intermediate, n_experts, n_picked, n_shared;
+  int32_t intermediate, moe_intermediate, n_experts, n_picked, shared_intermediate;
   double attention_scale, norm_eps, inner_norm_eps;
-  enum rope_style rope_style;
-  int32_t rope_pairs;
-  bool qk_norm;
+  double attention_softcap; /* 0: none */
+  bool qk_layer_norm;       /* q and k are normalised with their mean taken out */
+  enum qk_norm qk_norm;
+  bool qk_norm_after_rope;
+  enum activation activation;
   enum router_kind router;
   bool router_normalise;
   double router_scale;
   int32_t n_groups, n_groups_picked;
-  int32_t window;           /* keys a row sees, itself included; 0: all */
+  bool share_input;
 };
 void block_shape_from_features(struct block_shape *shape, const struct features *features);
 int32_t block_kv_entry_floats(const struct block_shape *shape); /* MLA: kv_rank + rope_dim; GQA: 2 * n_kv_heads * head_dim */
@@ -55,23 +57,30 @@ enum eaglet_status block_scratch_create(struct block_scratch **scratch, struct c
                                         int32_t rows_max, struct eaglet_error *err) MUST_USE;
 void block_scratch_free(struct block_scratch *scratch, struct compute *c);
 
-/* x[n, hidden] += attention(normed[n, input]); writes the rows' KV entries into `pool` (one layer). */
+/* out[n, hidden] = attention(x[n, input]); writes the rows' KV entries into `pool` (one layer). */
 struct block_attention_params {
-  float *x;
-  const float *normed;
+  float *out;
+  const float *x;
   const struct attention_weights *weights;
-  const struct rope_table *rope;
+  const struct rope_table *rope; /* NULL: positions are not rotated */
+  const float *query_scale;      /* [positions], or NULL */
+  int32_t window, chunk;         /* as in struct attention_params */
   float *pool;
   const struct row_index *rows;
 };
 void block_attention(struct block_scratch *scratch, struct compute *c, const struct block_attention_params *p);
-/* x[n, hidden] += ffn(normed[n, hidden]). */
-void block_ffn(struct block_scratch *scratch, struct compute *c, float *x, const float *normed, const struct ffn_weights *weights,
+/* out[n, hidden] = ffn(x[n, hidden]); out != x. */
+void block_ffn(struct block_scratch *scratch, struct compute *c, float *out, const float *x, const struct ffn_weights *weights,
                int32_t n);
 
 void row_index_init(struct row_index *index, struct compute *c, int32_t rows_max, int32_t pages_max);
 void row_index_build(struct row_index *index, struct compute *c, const struct batch *batch); /* uploads */
 void row_index_release(struct row_index *index, struct compute *c);
+
+/* The last step of every forward, for those who hold a residual or a normed row already: out[n, H] = final norm of x[n, H]; logits[n, V]
+ * of normed[n, H], scaled and capped as the model has it. */
+void model_final_norm(struct compute *c, const struct model *model, float *out, const float *x, int32_t n);
+void model_logits(struct compute *c, const struct model *model, float *logits, const float *normed, int32_t n);
 
 struct forward;
 enum eaglet_status forward_create(struct forward **forward, const struct model *model, int32_t rows_max, int32_t pages_max,

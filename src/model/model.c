@@ -3,7 +3,9 @@
 #include "model/bind.h"
 
 #include "base/memory.h"
+#include "model/arch_table.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +35,29 @@ static void read_stop_ids(struct model *model) {
   }
 }
 
+/* Tables over positions: how long contexts may be, rotations, scales of queries. */
+static enum eaglet_status open_positions(struct model *model, int32_t wanted, struct eaglet_error *err) {
+  const struct features *f = &model->arch.features;
+  struct compute *c = model->compute;
+  bool bounded = f->learned_positions || model->arch.row->index_topk; /* nothing is defined past the end */
+  int32_t n = f->positions_max > POSITIONS_DEFAULT ? POSITIONS_DEFAULT : f->positions_max;
+  if (wanted > 0) n = wanted;
+  if (bounded && n > f->positions_max) n = f->positions_max;
+  model->n_positions = n;
+  for (int32_t i = 0; i < f->n_ropes; i++) TRY(rope_table_init(&model->rope[i], c, &f->rope[i], n, err));
+  if (f->query_scale.beta == 0) return EAGLET_OK;
+  float *scale = memory_alloc((size_t)n * sizeof *scale);
+  for (int32_t p = 0; p < n; p++) {
+    float turns = floorf((float)(p + f->query_scale.shift) / (float)f->query_scale.period);
+    scale[p] = 1.0f + (float)f->query_scale.beta * log1pf(turns);
+  }
+  model->query_scale = c->alloc(c, (size_t)n * sizeof *scale);
+  if (model->query_scale) c->upload(c, model->query_scale, scale, (size_t)n * sizeof *scale);
+  free(scale);
+  if (!model->query_scale) FAIL(err, EAGLET_E_RESOURCE, "no memory for %d positions", n);
+  return EAGLET_OK;
+}
+
 static enum eaglet_status open_steps(struct model *model, const struct model_params *params, struct eaglet_error *err) {
   const struct checkpoint_params checkpoint = {.path = params->path, .ignore_index = params->ignore_index};
   TRY(checkpoint_open_with(&model->checkpoint, &checkpoint, err));
@@ -41,12 +66,7 @@ static enum eaglet_status open_steps(struct model *model, const struct model_par
   TRY(model_bind(model, err));
   TRY(model_check_unused(model, err));
   read_stop_ids(model);
-  int32_t positions = model->arch.features.positions_max;
-  if (params->positions_max > 0)
-    positions = params->positions_max;
-  else if (positions > POSITIONS_DEFAULT)
-    positions = POSITIONS_DEFAULT;
-  return rope_table_init(&model->rope, model->compute, &model->arch.features.rope, positions, err);
+  return open_positions(model, params->positions_max, err);
 }
 
 enum eaglet_status model_open(struct model **model, const struct model_params *params, struct eaglet_error *err) {
@@ -69,7 +89,8 @@ void model_close(struct model *model) {
     free(model->layers[i].ffn.down);
   }
   free(model->layers);
-  rope_table_release(&model->rope, model->compute);
+  for (int32_t i = 0; i < ROPES_MAX; i++) rope_table_release(&model->rope[i], model->compute);
+  if (model->query_scale) model->compute->free(model->compute, model->query_scale);
   if (model->small) model->compute->free(model->compute, model->small);
   arch_clear(&model->arch);
   checkpoint_close(&model->checkpoint);

@@ -8,21 +8,30 @@
 
 #include "model/arch.h"
 
+/* F32 in device memory. */
+struct norm_weights {
+  const float *w, *bias;                          /* w NULL: there is no such norm; bias NULL: none */
+};
 struct attention_weights {
   struct weight q, k, v, o;                       /* GQA; MLA without q_rank uses q */
   struct weight q_a, q_b, kv_a, kv_b;             /* MLA */
   const float *q_a_norm, *kv_a_norm, *q_norm, *k_norm; /* F32, device memory; NULL when absent */
   const float *q_bias, *k_bias, *v_bias, *o_bias, *q_a_bias, *kv_a_bias;
+  const float *sinks;                             /* [n_heads] or NULL */
 };
 struct ffn_weights {
   int32_t n_experts, n_picked;                    /* dense: 1, 1 */
-  struct weight *gate, *up, *down;                /* [n_experts] */
+  struct weight *gate, *up, *down;                /* [n_experts]; gate NULL: not gated; up NULL: gate holds both (layout) */
+  enum gate_layout layout;
+  const float *gate_bias, *up_bias, *down_bias;   /* [n_experts, outputs] or NULL */
   struct weight router;                           /* absent when dense */
-  const float *router_bias;                       /* [E] F32 or NULL */
+  const float *router_bias, *correction_bias;     /* [E] F32 or NULL */
   struct weight shared_gate, shared_up, shared_down; /* absent when none */
+  const float *shared_gate_bias, *shared_up_bias, *shared_down_bias; /* or NULL */
+  struct weight shared_share;                     /* [1, H]: sigmoid of it scales the shared expert; absent: 1 */
 };
 struct layer_weights {
-  const float *attention_norm, *ffn_norm;         /* [H] F32 */
+  struct norm_weights attention_in, attention_out, ffn_in, ffn_out; /* [H] */
   struct attention_weights attention;
   struct ffn_weights ffn;
 };
@@ -30,8 +39,9 @@ struct layer_weights {
 struct rope_table {
   float *cos, *sin;                               /* [n_positions, n_pairs], device memory */
   int32_t n_positions, n_pairs;
+  enum rope_style style;
 };
-/* Formulas: models.md §2.3, §3.5. The cos/sin factor of yarn is multiplied in. */
+/* The cos/sin factor of yarn and longrope is multiplied in. Scalings that follow the context's length are those of n_positions. */
 enum eaglet_status rope_table_init(struct rope_table *table, struct compute *c, const struct rope_features *rope,
                                    int32_t n_positions, struct eaglet_error *err) MUST_USE;
 void rope_table_release(struct rope_table *table, struct compute *c);
@@ -69,9 +79,13 @@ struct model {
   struct arch arch;                               /* features at arch.features */
   struct compute *compute;                        /* borrowed */
   struct weight embed, head;                      /* [V, H] */
-  const float *norm;                              /* [H] final norm */
+  struct weight position_embed;                   /* [positions, H] learned positions, or absent */
+  const float *head_bias;                         /* [V] or NULL */
+  struct norm_weights norm;                       /* [H] final norm */
   struct layer_weights *layers;                   /* [n_layers] */
-  struct rope_table rope;
+  int32_t n_positions;                            /* contexts may be as long as this */
+  struct rope_table rope[ROPES_MAX];              /* features.n_ropes */
+  float *query_scale;                             /* device [n_positions], or NULL */
   float *small;                                   /* one device blob: norms and biases as F32 */
   uint64_t resident_bytes;                        /* weights as kept */
   struct quantization quantization;

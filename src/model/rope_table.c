@@ -44,8 +44,16 @@ static void scale_llama3(const struct rope_features *rope, float *frequency, int
   }
 }
 
-static void rope_frequencies(const struct rope_features *rope, float *frequency, int32_t n_pairs) {
-  for (int32_t i = 0; i < n_pairs; i++) frequency[i] = (float)(1.0 / pow(rope->theta, (2.0 * i) / rope->dim));
+/* Scalings that follow the context's length take it from the table's: it is made for the longest context that will be served,
+ * and one sequence never mixes two scalings. */
+static void rope_frequencies(const struct rope_features *rope, float *frequency, int32_t n_pairs, int32_t n_positions) {
+  const json_t *factors;
+  double theta = rope->theta;
+  if (rope->scaling == ROPE_SCALING_DYNAMIC && n_positions > rope->positions_max) {
+    double stretch = rope->factor * n_positions / rope->positions_max - (rope->factor - 1);
+    theta *= pow(stretch, (double)rope->dim / (rope->dim - 2));
+  }
+  for (int32_t i = 0; i < n_pairs; i++) frequency[i] = (float)(1.0 / pow(theta, (2.0 * i) / rope->dim));
   switch (rope->scaling) {
   case ROPE_SCALING_NONE:
     break;
@@ -58,6 +66,13 @@ static void rope_frequencies(const struct rope_features *rope, float *frequency,
   case ROPE_SCALING_YARN:
     scale_yarn(rope, frequency, n_pairs);
     break;
+  case ROPE_SCALING_LONGROPE:
+    factors = n_positions > rope->original_positions ? rope->long_factors : rope->short_factors;
+    for (int32_t i = 0; i < n_pairs; i++)
+      frequency[i] = (float)(frequency[i] / json_number_value(json_array_get(factors, (size_t)i)));
+    break;
+  case ROPE_SCALING_DYNAMIC:
+    break; /* in theta */
   }
 }
 
@@ -65,14 +80,14 @@ enum eaglet_status rope_table_init(struct rope_table *table, struct compute *c, 
                                    int32_t n_positions, struct eaglet_error *err) {
   float frequency[PAIRS_MAX];
   int32_t n_pairs = rope->dim / 2;
-  *table = (struct rope_table){.n_positions = n_positions, .n_pairs = n_pairs};
+  *table = (struct rope_table){.n_positions = n_positions, .n_pairs = n_pairs, .style = rope->style};
   if (rope->dim < 2 || rope->dim % 2 || n_pairs > PAIRS_MAX || n_positions < 1 || !(rope->theta > 1)) {
     FAIL(err, EAGLET_E_INPUT,
          "rope: expected an even width of 2..%d, theta > 1 and at least one position; found width %d, theta %g, %d "
          "positions",
          2 * PAIRS_MAX, rope->dim, rope->theta, n_positions);
   }
-  rope_frequencies(rope, frequency, n_pairs);
+  rope_frequencies(rope, frequency, n_pairs, n_positions);
   double factor = rope->attention_factor > 0 ? rope->attention_factor : 1;
   size_t n = (size_t)n_positions * (size_t)n_pairs, bytes = n * sizeof(float);
   float *cos_host = memory_try(bytes), *sin_host = memory_try(bytes);

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "compute/training.h"
+#include "model/forward.h"
 
 #include <string.h>
 
@@ -38,13 +39,12 @@ static void pick_columns(const struct teacher *t, float *target, int32_t n) {
 
 void teacher_targets(struct teacher *t, float *target, uint8_t *in_vocabulary, const float *last, int32_t n_rows) {
   const struct features *f = &t->model->arch.features;
-  const struct norm_params norm = {.dim = f->hidden, .eps = (float)f->norm_eps};
   struct compute *c = t->model->compute;
   for (int32_t begin = 0; begin < n_rows; begin += t->chunk_rows) {
     int32_t n = n_rows - begin < t->chunk_rows ? n_rows - begin : t->chunk_rows;
     float *to = target + (int64_t)begin * t->map->n_draft;
-    c->rms_norm(c, t->normed, last + (int64_t)begin * f->hidden, t->model->norm, n, &norm);
-    c->matmul(c, t->logits, t->normed, &t->model->head, n, 0, 0);
+    model_final_norm(c, t->model, t->normed, last + (int64_t)begin * f->hidden, n);
+    model_logits(c, t->model, t->logits, t->normed, n);
     c->argmax(c, t->best, t->logits, n, f->n_vocab);
     pick_columns(t, to, n);
     c->training->softmax(c, to, n, t->map->n_draft);

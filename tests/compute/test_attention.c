@@ -6,13 +6,20 @@ enum { PAGE = 4, SEQUENCES = 3, SLOTS = 150, PAGES = (SLOTS + PAGE - 1) / PAGE, 
 
 struct shape {
   const char *name;
-  int32_t n_heads, n_kv_heads, key_dim, value_dim, key_head, value_head, value_offset, entry_floats, window;
+  int32_t n_heads, n_kv_heads, key_dim, value_dim, key_head, value_head, value_offset, entry_floats, window, chunk;
+  float softcap;
+  bool sinks;
 };
 
 static const struct shape shapes[] = {
-    {"gqa", 6, 2, 24, 20, 24, 20, 48, 88, 0},    {"gqa window", 6, 2, 24, 20, 24, 20, 48, 88, 9},
-    {"mha", 3, 3, 16, 16, 16, 16, 48, 96, 0},    {"mla", 4, 1, 112, 96, 112, 96, 0, 112, 0},
-    {"mla odd", 2, 1, 37, 33, 37, 33, 0, 37, 0},
+    {"gqa", 6, 2, 24, 20, 24, 20, 48, 88, 0, 0, 0, false},
+    {"gqa window", 6, 2, 24, 20, 24, 20, 48, 88, 9, 0, 0, false},
+    {"mha", 3, 3, 16, 16, 16, 16, 48, 96, 0, 0, 0, false},
+    {"mla", 4, 1, 112, 96, 112, 96, 0, 112, 0, 0, 0, false},
+    {"mla odd", 2, 1, 37, 33, 37, 33, 0, 37, 0, 0, 0, false},
+    {"gqa chunk", 6, 2, 24, 20, 24, 20, 48, 88, 0, 16, 0, false},
+    {"gqa softcap and sinks", 6, 2, 24, 20, 24, 20, 48, 88, 0, 0, 1.5f, true},
+    {"gqa window and sinks", 6, 2, 24, 20, 24, 20, 48, 88, 3, 0, 0, true},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -25,6 +32,8 @@ struct world {
   int32_t page_table[SEQUENCES * PAGES], table_begin[ROWS], n_prefix[ROWS], extra_begin[ROWS + 1],
       extra_slots[ROWS * SLOTS];
 };
+
+static const float sink_logits[] = {0.5f, -3, 40, 2, 0, -60}; /* far above and far below the scores too */
 
 static struct world *world_create(const struct shape *s, uint64_t seed) {
   struct world *w = calloc(1, sizeof *w);
@@ -51,6 +60,9 @@ static struct world *world_create(const struct shape *s, uint64_t seed) {
                                    .entry_floats = s->entry_floats,
                                    .page_tokens = PAGE,
                                    .window = s->window,
+                                   .chunk = s->chunk,
+                                   .softcap = s->softcap,
+                                   .sinks = s->sinks ? sink_logits : NULL,
                                    .scale = 0.2f};
   static const int32_t prefixes[ROWS] = {1, 2, 3, 4, 5, 63, 64, 65, 100, 128, 129, 150};
   for (int i = 0; i < ROWS; i++) {
@@ -89,11 +101,15 @@ static void world_write(struct world *w, struct compute *c) {
 
 /* The slots that row i sees, in order. */
 static int32_t visible(const struct world *w, int32_t row, int32_t *slots) {
-  int32_t n = 0, prefix = w->n_prefix[row];
-  for (int32_t s = w->p.window > 0 && prefix > w->p.window ? prefix - w->p.window : 0; s < prefix; s++) slots[n++] = s;
-  if (!w->p.extra_begin) return n;
-  for (int32_t i = w->extra_begin[row]; i < w->extra_begin[row + 1]; i++) slots[n++] = w->extra_slots[i];
-  return n;
+  int32_t n = 0, first = 0;
+  for (int32_t s = 0; s < w->n_prefix[row]; s++) slots[n++] = s;
+  if (w->p.extra_begin) {
+    for (int32_t i = w->extra_begin[row]; i < w->extra_begin[row + 1]; i++) slots[n++] = w->extra_slots[i];
+  }
+  if (w->p.window > 0 && n > w->p.window) first = n - w->p.window;
+  if (w->p.chunk > 0) first = (n - 1) - (n - 1) % w->p.chunk;
+  memmove(slots, slots + first, sizeof *slots * (size_t)(n - first));
+  return n - first;
 }
 
 static void check_row(const struct world *w, int32_t row, int32_t head, const char *name) {
@@ -107,9 +123,11 @@ static void check_row(const struct world *w, int32_t row, int32_t head, const ch
     score[i] = 0;
     for (int32_t k = 0; k < p->key_dim; k++)
       score[i] += (double)p->scale * q[k] * entries[(int64_t)slots[i] * p->entry_floats + kv_head * p->key_head + k];
+    if (p->softcap > 0) score[i] = p->softcap * tanh(score[i] / p->softcap);
     max = fmax(max, score[i]);
   }
   for (int32_t i = 0; i < n; i++) sum += score[i] = exp(score[i] - max);
+  if (p->sinks) sum += exp(p->sinks[head] - max);
   for (int32_t k = 0; k < p->value_dim; k++) {
     double expected = 0;
     for (int32_t i = 0; i < n; i++)
@@ -167,7 +185,6 @@ static void test_tree_attention(void **state) {
  */
 static void check_extra_is_prefix(struct compute *c) {
   for (size_t s = 0; s < SHAPES; s++) {
-    if (shapes[s].window > 0) continue; /* the window counts prefix keys only */
     struct world *w = world_create(&shapes[s], 1);
     world_write(w, c);
     size_t n = (size_t)(ROWS * w->p.n_heads * w->p.value_dim);

@@ -92,7 +92,7 @@ static int setup(void **state) {
   b->target.arch.features.n_vocab = 320;
   b->target.arch.features.n_layers = 8;
   b->target.arch.features.positions_max = 256;
-  b->target.rope.n_positions = 256;
+  b->target.n_positions = 256;
   b->target.embed =
       (struct weight){.format = WEIGHT_F32, .n_out = 320, .n_in = 64, .data = floats(b, "w.embed_tokens.weight")};
   temporary_directory(b->directory);

@@ -134,7 +134,7 @@ static void test_fields_against_target(void **state) {
       fail_msg("%s = %s: status %d", cases[i].field, cases[i].value, status);
     if (cases[i].words && !strstr(err.message, cases[i].words))
       fail_msg("'%s' is not in '%s'", cases[i].words, err.message);
-    if (head) assert_int_equal(head->rope.n_positions, target->rope.n_positions);
+    if (head) assert_int_equal(head->rope.n_positions, target->n_positions);
     head_close(head);
     remove_directory(directory);
   }

@@ -26,11 +26,13 @@ struct fixture {
   struct batch batch;
 };
 
-static inline enum eaglet_status fixture_open(struct fixture *f, const char *directory, int32_t rows_max,
-                                              struct eaglet_error *err) {
+/* positions: longest context; 0: as long as the model's default. */
+static inline enum eaglet_status fixture_open_at(struct fixture *f, const char *directory, int32_t rows_max,
+                                                 int32_t positions, struct eaglet_error *err) {
   *f = (struct fixture){.model = NULL};
   TRY(compute_open_cpu(&f->compute, 2, EAGLET_PRECISION_EXACT, err));
-  const struct model_params params = {.path = directory, .compute = f->compute};
+  const struct model_params params = {
+      .path = directory, .compute = f->compute, .positions_max = positions};
   TRY(model_open(&f->model, &params, err));
   struct block_shape shape;
   block_shape_from_features(&shape, &f->model->arch.features);
@@ -39,6 +41,11 @@ static inline enum eaglet_status fixture_open(struct fixture *f, const char *dir
   TRY(kv_sequence_init(&f->sequence, &f->kv, 1024, err));
   batch_init(&f->batch, rows_max);
   return EAGLET_OK;
+}
+
+static inline enum eaglet_status fixture_open(struct fixture *f, const char *directory, int32_t rows_max,
+                                              struct eaglet_error *err) {
+  return fixture_open_at(f, directory, rows_max, 0, err);
 }
 
 static inline void fixture_close(struct fixture *f) {
@@ -78,8 +85,9 @@ static inline double max_rel(const float *a, const float *b, size_t n) {
 }
 
 /* Largest error of states, norm and logits against one prompt of a reference file (prefix "" with [B, T] ids, or "p0."
- * with [T]). */
-static inline double fixture_compare(struct fixture *f, const struct safetensors *reference, const char *prefix) {
+ * with [T]). from_first: the run starts with the reference's own state 1 instead of the embeddings. */
+static inline double fixture_compare_from(struct fixture *f, const struct safetensors *reference, const char *prefix,
+                                          bool from_first) {
   char name[64];
   double worst = 0;
   struct eaglet_error err = {0};
@@ -97,7 +105,11 @@ static inline double fixture_compare(struct fixture *f, const struct safetensors
       tokens[i] = (int32_t)id;
     }
     fixture_batch(f, tokens, 0, n);
-    struct forward_run run = {.batch = &f->batch, .kv = &f->kv};
+    struct forward_run run = {.batch = &f->batch, .kv = &f->kv, .start_state = from_first};
+    if (from_first) {
+      const struct tensor_entry *first = safetensors_find(reference, "layer.0");
+      run.start = (const float *)(const void *)first->data + (size_t)row * (size_t)n * (size_t)hidden;
+    }
     run.taps.n = n_layers;
     for (int32_t i = 0; i < n_layers; i++) run.taps.states[i] = i + 1;
     enum eaglet_status status = forward_run(f->forward, &run, &err);
@@ -138,6 +150,10 @@ static inline double fixture_compare(struct fixture *f, const struct safetensors
     free(tokens);
   }
   return worst;
+}
+
+static inline double fixture_compare(struct fixture *f, const struct safetensors *reference, const char *prefix) {
+  return fixture_compare_from(f, reference, prefix, false);
 }
 
 #endif

@@ -240,7 +240,7 @@ static void test_router_bias_stays_f32(void **state) {
   replace(&v, name, entry);
   variant_write(&v);
   assert_int_equal(fixture_open(&f, v.directory, 64, NULL), EAGLET_OK);
-  const float *bias = f.model->layers[1].ffn.router_bias;
+  const float *bias = f.model->layers[1].ffn.correction_bias;
   assert_memory_equal(bias, ramp, sizeof ramp);
   struct compute *c = f.compute;
   float *logits = c->alloc(c, 1000 * 16 * sizeof(float)), *share = c->alloc(c, 1000 * 4 * sizeof(float));

@@ -221,7 +221,7 @@ static void test_rope_theta_places(void **state) {
     size_t bytes;
     theta_variant(&v, cases[i].flat, cases[i].parameters, cases[i].scaling);
     assert_int_equal(fixture_open(&f, v.directory, 64, NULL), EAGLET_OK);
-    assert_true(f.model->arch.features.rope.theta == cases[i].expected);
+    assert_true(f.model->arch.features.rope[0].theta == cases[i].expected);
     assert_int_equal(json_array_size(f.model->arch.warnings), cases[i].n_warnings);
     const json_t *row = json_object_get(f.model->arch.provenance, "rope_theta");
     assert_string_equal(json_string_value(json_object_get(row, "from")), cases[i].from);
@@ -357,15 +357,17 @@ static void test_config_refusals(void **state) {
       {"n_group", json_integer(3), "16 experts cannot form 3 groups"},
       {"scoring_func", json_string("softmax"), "scoring_func: expected \"sigmoid\""},
       {"topk_method", json_string("greedy"), "topk_method: \"greedy\""},
-      {"hidden_act", json_string("gelu"), "hidden_act: \"gelu\" is not supported"},
+      {"hidden_act", json_string("xielu"), "hidden_act: \"xielu\" is not supported"},
       {"attention_bias", json_true(), "q_a_proj.bias is missing"},
       {"attn_logit_softcapping", json_real(50), "attn_logit_softcapping: not known to eaglet"},
       {"embedding_multiplier", json_real(12), "embedding_multiplier: not known to eaglet"},
       {"sliding_window", json_integer(16), "sliding window is not supported"},
-      {"layer_types", json_pack("[s]", "linear_attention"), "\"linear_attention\" is not supported"},
+      {"layer_types", json_pack("[s]", "full_attention"), "layer_types: expected 8 entries, found 1"},
+      {"layer_types", json_pack("[ssssssss]", "linear_attention", "a", "a", "a", "a", "a", "a", "a"),
+       "\"linear_attention\" is not supported"},
       {"rms_norm_eps", json_real(-1), "rms_norm_eps"},
       {"rope_parameters", json_pack("{s:{s:f}}", "full_attention", "rope_theta", 1e6), "rope"},
-      {"model_type", json_string("gemma3_text"), "not supported yet"},
+      {"model_type", json_string("gemma3n_text"), "not supported"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct variant v;
@@ -385,8 +387,8 @@ static void test_rope_refusals(void **state) {
     json_t *value;
     const char *words;
   } cases[] = {
-      {"type", json_string("longrope"), "rope type \"longrope\" is not supported"},
-      {"type", json_string("dynamic"), "rope type \"dynamic\" is not supported"},
+      {"type", json_string("longrope"), "rope_scaling.short_factor: expected 8 numbers, found 0"},
+      {"type", json_string("proportional"), "rope type \"proportional\" is not supported"},
       {"unheard_of", json_real(1), "rope_scaling.unheard_of: not known"},
       {"factor", json_null(), "rope_scaling.factor: expected a number, found none"},
       {"factor", json_integer(0), "factor: expected a positive number"},

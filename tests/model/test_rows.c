@@ -124,10 +124,6 @@ static void test_tree(void **state) {
     struct fixture f;
     int32_t tokens[N];
     open_model(&f, m);
-    if (f.model->arch.features.window > 0) {
-      fixture_close(&f);
-      continue;
-    }
     make_tokens(&f, tokens, 1);
     size_t n_vocab = (size_t)f.model->arch.features.n_vocab;
     const int32_t y = 17;
@@ -193,10 +189,9 @@ static void test_window(void **state) {
   if (!models[2]) skip();
   struct fixture f;
   int32_t tokens[96], n_vocab;
-  struct eaglet_error err;
   open_model(&f, 2);
   n_vocab = f.model->arch.features.n_vocab;
-  assert_int_equal(f.model->arch.features.window, 16);
+  assert_int_equal(f.model->arch.features.layers[0].window, 16);
   for (int32_t i = 0; i < 96; i++) tokens[i] = (i * 31 + 7) % n_vocab;
   fixture_batch(&f, tokens, 0, 96);
   float *first = copy_floats(run_batch(&f, &f.batch).logits, 96 * (size_t)n_vocab);
@@ -206,12 +201,6 @@ static void test_window(void **state) {
   size_t row = (size_t)n_vocab;
   assert_memory_not_equal(run.logits + 60 * row, first + 60 * row, row * sizeof(float));
   assert_memory_equal(run.logits + 61 * row, first + 61 * row, 35 * row * sizeof(float));
-  batch_reset(&f.batch);
-  *batch_add(&f.batch) = (struct batch_row){.token = 1, .position = 5, .slot = 5, .parent = -1, .kv = &f.sequence};
-  *batch_add(&f.batch) = (struct batch_row){.token = 1, .position = 6, .slot = 6, .parent = 0, .kv = &f.sequence};
-  struct forward_run tree = {.batch = &f.batch, .kv = &f.kv};
-  assert_int_equal(forward_run(f.forward, &tree, &err), EAGLET_E_USAGE);
-  assert_non_null(strstr(err.message, "sliding window"));
   free(first);
   fixture_close(&f);
 }

@@ -17,7 +17,7 @@ static int32_t or_default(int32_t value, int32_t fallback) {
 
 static enum eaglet_status plan_limits(struct engine *e, const struct eaglet_engine_params *params,
                                       struct eaglet_error *err) {
-  int32_t positions = e->model->arch.features.positions_max;
+  int32_t positions = e->model->arch.features.context_max;
   e->sequences_max = or_default(params->sequences_max, 1);
   e->context_max = or_default(params->context_max, positions < CONTEXT_DEFAULT_MAX ? positions : CONTEXT_DEFAULT_MAX);
   e->draft_len_max = e->head ? or_default(params->draft_len_max, 7) : 0;

@@ -27,7 +27,8 @@ struct candidates {
 
 bool arch_name_is_other_modality(const char *name) {
   static const char *const marks[] = {"vision", "visual", "image",    "video",     "audio",
-                                      "speech", "talker", "code2wav", "token2wav", "mtp"};
+                                      "speech", "talker", "code2wav", "token2wav", "mtp",
+                                      "vpm.",   "apm.",   "siglip"};
   for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
     if (strstr(name, marks[i])) return true;
   }

@@ -58,6 +58,7 @@ struct layer_features {
   int32_t window, chunk;            /* keys a row sees, itself included; rows of its own chunk; 0: all */
   int32_t rope;                     /* index in features.rope; -1: positions are not rotated */
   bool moe;
+  bool skip;                        /* attends to another modality only: nothing happens to text */
   bool scale_queries;               /* by features.query_scale */
 };
 
@@ -69,6 +70,7 @@ struct query_scale {
 
 struct features {
   char row[32];                     /* table row that gave the defaults, "deepseek_v3" */
+  int32_t context_max;              /* longest context that is defined: positions_max, or what dynamic scaling stretches it to */
   int32_t n_layers, hidden, n_vocab, n_heads, n_kv_heads, head_dim, intermediate, positions_max;
   enum attention_kind attention;
   int32_t q_rank, kv_rank, nope_dim, rope_dim, value_dim; /* MLA; q_rank 0: direct q_proj */

@@ -2,21 +2,23 @@
  * arch_features.h. Shapes win where the config is silent; where both speak and differ, the checkpoint is refused. */
 #include "model/arch_features.h"
 
+#include "model/linear.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 int32_t tensor_axis(const struct field_reader *reader, const struct tensor_facts *facts, int32_t layer,
                     const char *name, int axis) {
-  static const char *const suffixes[] = {"", "_packed"};
   char full[512];
-  for (int i = 0; i < 2; i++) {
-    snprintf(full, sizeof full, "%s%d.%s%s", reader->arch->chain.layers_prefix, layer, name, suffixes[i]);
-    const struct tensor_entry *tensor = checkpoint_peek(facts->checkpoint, full);
-    if (tensor && axis < tensor->rank && tensor->shape[axis] <= INT32_MAX && (i == 0 || axis == 0))
-      return (int32_t)tensor->shape[axis];
+  snprintf(full, sizeof full, "%s%d.%s", reader->arch->chain.layers_prefix, layer, name);
+  const struct tensor_entry *tensor = checkpoint_peek(facts->checkpoint, full);
+  size_t length = strlen(full), tail = strlen(".weight");
+  if ((!tensor || tensor->rank == 2) && length > tail && strcmp(full + length - tail, ".weight") == 0) {
+    full[length - tail] = '\0'; /* quantised linears have their extents in other tensors */
+    return linear_axis(facts->checkpoint, full, axis);
   }
-  return -1;
+  return tensor && axis < tensor->rank && tensor->shape[axis] <= INT32_MAX ? (int32_t)tensor->shape[axis] : -1;
 }
 
 int32_t module_axis(const struct field_reader *reader, const struct tensor_facts *facts, int32_t layer,
@@ -29,6 +31,15 @@ int32_t module_axis(const struct field_reader *reader, const struct tensor_facts
 
 int32_t row_default(const struct tensor_facts *facts, int32_t value) {
   return facts->fingerprinted || value == 0 ? FIELD_REQUIRED : value;
+}
+
+bool list_has_layer(const json_t *list, int32_t layer) {
+  size_t i;
+  json_t *value;
+  json_array_foreach((json_t *)list, i, value) {
+    if (json_is_integer(value) && json_integer_value(value) == layer) return true;
+  }
+  return false;
 }
 
 void field_positive(struct field_reader *reader, const char *name, int32_t value, int32_t max) {
@@ -61,7 +72,10 @@ static void read_sizes(struct field_reader *reader, const struct tensor_facts *f
   const struct arch_row *row = reader->arch->row;
   const struct tensor_entry *embed = checkpoint_peek(facts->checkpoint, reader->arch->chain.embed_name);
   const char *eps = row->norm_eps_field ? row->norm_eps_field : "rms_norm_eps";
-  f->n_vocab = field_int_or_tensor(reader, "vocab_size", FIELD_REQUIRED, (int32_t)embed->shape[0], embed->name);
+  struct field_place vocab = field_find(reader, "vocab_size");
+  int32_t rows = (int32_t)embed->shape[0];
+  if (json_is_integer(vocab.value) && json_integer_value(vocab.value) == rows - row->embed_extra) rows -= row->embed_extra;
+  f->n_vocab = field_int_or_tensor(reader, "vocab_size", FIELD_REQUIRED, rows, embed->name);
   f->hidden = field_int_or_tensor(reader, "hidden_size|n_embd", row_default(facts, row->hidden),
                                   (int32_t)embed->shape[1], embed->name);
   struct field_place layers = field_find(reader, "num_hidden_layers|n_layer");
@@ -309,6 +323,9 @@ void arch_read_features(struct field_reader *reader, const struct tensor_facts *
   if (reader->status == EAGLET_OK) read_scales(reader);
   if (reader->status == EAGLET_OK) arch_read_layers(reader, facts);
   if (reader->status == EAGLET_OK) read_ffn(reader, facts);
+  f->context_max = f->positions_max;
+  if (f->n_ropes > 0 && f->rope[0].scaling == ROPE_SCALING_DYNAMIC && f->positions_max < (1 << 24))
+    f->context_max = (int32_t)(f->positions_max * fmin(f->rope[0].factor, 64));
   field_note(reader, "attention_scale", json_real(f->attention_scale), "derived");
   if (reader->status == EAGLET_OK) field_check_known(reader);
 }

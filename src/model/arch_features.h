@@ -28,6 +28,8 @@ int32_t module_axis(const struct field_reader *reader, const struct tensor_facts
                     int axis);
 /* Family defaults count only when config.json named the family; FIELD_REQUIRED otherwise. */
 int32_t row_default(const struct tensor_facts *facts, int32_t value);
+/* Is a layer's number in a list of numbers? */
+bool list_has_layer(const json_t *list, int32_t layer);
 /* Fails unless 1 <= value <= max. */
 void field_positive(struct field_reader *reader, const char *name, int32_t value, int32_t max);
 /* A flag that a tensor also shows (module + tail in `layer`): absent in the config, the tensor decides. */

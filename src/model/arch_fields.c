@@ -256,12 +256,14 @@ bool field_bool(struct field_reader *reader, const char *names, bool fallback) {
     if (reader->status == EAGLET_OK) field_note(reader, name, json_boolean(fallback), "default");
     return fallback;
   }
-  if (!json_is_boolean(place.value)) {
+  if (!json_is_boolean(place.value) && !json_is_integer(place.value)) {
     wrong_type(reader, &place, "true or false");
     return fallback;
   }
-  field_note(reader, name, json_boolean(json_is_true(place.value)), place.from);
-  return json_is_true(place.value);
+  /* Some published configs hold numbers here, which the reference code takes as Python does. */
+  bool value = json_is_true(place.value) || (json_is_integer(place.value) && json_integer_value(place.value) != 0);
+  field_note(reader, name, json_boolean(value), place.from);
+  return value;
 }
 
 const char *field_string(struct field_reader *reader, const char *names, const char *fallback) {

@@ -165,7 +165,8 @@ void arch_read_layers(struct field_reader *reader, const struct tensor_facts *fa
   struct features *f = &reader->arch->features;
   const struct arch_row *row = reader->arch->row;
   const struct window_facts w = read_windows(reader, facts);
-  struct field_place types = field_find(reader, "layer_types"), list = field_find(reader, "no_rope_layers");
+  struct field_place types = field_find(reader, "layer_types"), list = field_find(reader, "no_rope_layers"),
+                     cross = field_find(reader, "cross_attention_layers");
   int32_t interval = row->rope == ROPE_LISTED ? field_int(reader, "no_rope_layer_interval", 4) : 0;
   if (reader->status != EAGLET_OK) return;
   if (types.value && (!json_is_array(types.value) || json_array_size(types.value) < (size_t)f->n_layers)) {
@@ -176,6 +177,7 @@ void arch_read_layers(struct field_reader *reader, const struct tensor_facts *fa
   for (int32_t i = 0; i < f->n_layers && reader->status == EAGLET_OK; i++) {
     struct layer_features *layer = &f->layers[i];
     bool rotated = is_rotated(reader, &list, interval, i);
+    layer->skip = list_has_layer(cross.value, i);
     enum reach reach = types.value ? listed_reach(reader, &types, i) : rule_reach(row, &w, i, rotated);
     bool asks = reach == REACH_WINDOW && types.value && w.window <= 0 && row->window != WINDOW_FLAGGED &&
                 row->window != WINDOW_UNROTATED;

@@ -121,15 +121,6 @@ static int32_t rule_int(struct field_reader *reader, const char *name, int32_t f
   return value;
 }
 
-static bool list_has_layer(const json_t *list, int32_t layer) {
-  size_t i;
-  json_t *value;
-  json_array_foreach((json_t *)list, i, value) {
-    if (json_is_integer(value) && json_integer_value(value) == layer) return true;
-  }
-  return false;
-}
-
 static void mark(struct features *f, int32_t first, int32_t last, int32_t step, int32_t phase) {
   for (int32_t i = 0; i < f->n_layers; i++)
     f->layers[i].moe = step > 0 && i >= first && i <= last && (i + phase) % step == 0;

@@ -163,6 +163,9 @@ static const struct arch_row rows[] = {
     /* ---- dense, grouped queries ---- */
     {.model_types = "llama", .architecture = "LlamaForCausalLM", .layer = &layer_standard, .bias = BIAS_ATTENTION,
      .norm_eps = 1e-6, .theta = 1e4, .hidden = 4096, .n_layers = 32, .n_heads = 32, .intermediate = 11008, .positions = 2048},
+    {.model_types = "mllama_text_model", .architecture = "MllamaForCausalLM", .layer = &layer_standard, .bias = BIAS_ATTENTION,
+     .norm_eps = 1e-5, .theta = 5e5, .hidden = 4096, .n_layers = 40, .n_heads = 32, .n_kv_heads = 8, .intermediate = 14336,
+     .positions = 131072, .embed_extra = 8},
     {.model_types = "arcee", .architecture = "ArceeForCausalLM", .layer = &layer_ungated, .bias = BIAS_ATTENTION,
      .activation = ACTIVATION_RELU2, .norm_eps = 1e-5, .theta = 1e4},
     {.model_types = "helium", .architecture = "HeliumForCausalLM", .layer = &layer_standard, .bias = BIAS_ATTENTION,

@@ -87,6 +87,7 @@ struct arch_row {
   /* defaults of fields that a diff-serialised config leaves out; 0: the field is required */
   double norm_eps, theta, expert_scale;
   int32_t hidden, n_layers, n_heads, n_kv_heads, head_dim, intermediate, window_default, window_layers, window_pattern, positions;
+  int32_t embed_extra;      /* rows that the embedding has beside the vocabulary's */
 };
 
 /* Does a tensor name speak of another modality (vision, audio ...) or of a prediction layer? Used by resolution and binding. */

@@ -359,6 +359,7 @@ static enum eaglet_status bind_layer(struct binder *b, struct layer_weights *lay
   const struct moe_names *experts = arch->features.moe.n_experts > 0 ? b->moe_names : NULL;
   int32_t hidden = arch->features.hidden;
   bool moe = arch->features.layers[b->layer].moe;
+  if (arch->features.layers[b->layer].skip) return EAGLET_OK;
   TRY(bind_norm(b, &layer->attention_in, names->attention_in, hidden));
   TRY(bind_norm(b, &layer->attention_out, names->attention_out, hidden));
   TRY(bind_norm(b, &layer->ffn_in, names->ffn_in, hidden));
@@ -401,7 +402,9 @@ static enum eaglet_status bind_all(struct binder *b) {
   char name[NAME_MAX_LENGTH];
   b->layer = -1;
   base_name(name, model->arch.chain.embed_name);
-  TRY(bind_linear(b, &model->embed, name, f->n_vocab, f->hidden));
+  int32_t rows = (int32_t)checkpoint_peek(&model->checkpoint, model->arch.chain.embed_name)->shape[0];
+  TRY(bind_linear(b, &model->embed, name, rows, f->hidden));
+  model->embed = weight_rows(&model->embed, 0, f->n_vocab); /* more rows only where the family says so */
   base_name(name, model->arch.chain.head_name);
   if (f->tied_head)
     model->head = model->embed;

@@ -39,7 +39,7 @@ static bool is_bridge(const char *name) {
   return false;
 }
 
-/* Does a tensor outside the decoder carry a decoder layer's name? Then the checkpoint mixes prefixes. */
+/* Does a tensor outside the decoder carry a decoder layer's name and shape? Then the checkpoint mixes prefixes. */
 static bool looks_like_ours(const struct model *model, const struct tensor_entry *tensor) {
   const struct arch *arch = &model->arch;
   char name[512];
@@ -55,9 +55,20 @@ static bool looks_like_ours(const struct model *model, const struct tensor_entry
   int32_t samples[] = {0, arch->features.n_layers - 1};
   for (int i = 0; i < 2; i++) {
     snprintf(name, sizeof name, "%s%d%s", arch->chain.layers_prefix, samples[i], end);
-    if (checkpoint_peek(&model->checkpoint, name)) return true;
+    const struct tensor_entry *own = checkpoint_peek(&model->checkpoint, name);
+    bool same = own && own->rank == tensor->rank;
+    for (int axis = 0; same && axis < own->rank; axis++) same = own->shape[axis] == tensor->shape[axis];
+    if (same) return true;
   }
   return false;
+}
+
+/* Layers that speak to another modality. */
+static bool is_skipped_layer(const struct arch *arch, const char *name) {
+  size_t length = strlen(arch->chain.layers_prefix);
+  if (strncmp(name, arch->chain.layers_prefix, length) != 0) return false;
+  long layer = strtol(name + length, NULL, 10);
+  return layer >= 0 && layer < arch->features.n_layers && arch->features.layers[layer].skip;
 }
 
 /* Layers past the last one: prediction layers, already judged by arch_features.c. */
@@ -72,7 +83,8 @@ static enum eaglet_status judge(const struct model *model, const struct tensor_e
   const struct arch *arch = &model->arch;
   bool in_layers = strncmp(tensor->name, arch->chain.layers_prefix, strlen(arch->chain.layers_prefix)) == 0;
   bool inside = in_layers || strncmp(tensor->name, arch->chain.prefix, strlen(arch->chain.prefix)) == 0;
-  if (is_surplus_layer(arch, tensor->name) || is_harmless(tensor->name)) return EAGLET_OK;
+  if (is_surplus_layer(arch, tensor->name) || is_skipped_layer(arch, tensor->name) || is_harmless(tensor->name))
+    return EAGLET_OK;
   /* The indexer only picks keys, and within index_topk tokens it picks all. */
   if (arch->row->index_topk && strstr(tensor->name, ".self_attn.indexer.")) return EAGLET_OK;
   if (in_layers)

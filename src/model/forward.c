@@ -178,6 +178,10 @@ static void run_layers(struct forward *f, const struct forward_run *run) {
   for (int32_t i = run->start_state; i < features->n_layers; i++) {
     const struct layer_weights *layer = &model->layers[i];
     const struct layer_features *own = &features->layers[i];
+    if (own->skip) {
+      tap(f, run, i + 1);
+      continue;
+    }
     const float *normed = norm_of(f, f->normed, f->x, &layer->attention_in, n);
     const struct block_attention_params attention = {.out = f->delta,
                                                      .x = normed,

@@ -205,7 +205,7 @@ static void test_companions(void **state) {
     const char *name, *words; /* NULL: ignored */
   } cases[] = {{L "mlp.up_proj.pre_quant_scale", "pre_quant_scale: not supported"},
                {L "mlp.up_proj.k_rotation", "k_rotation"},
-               {L "mlp.up_proj.weight", "both"},
+               {L "self_attn.o_proj.weight", "both"},
                {L "mlp.up_proj.input_scale", NULL},
                {L "self_attn.k_proj.k_scale", NULL}};
   char *source = memory_format("%s/tests/data/quantized/awq", getenv("EAGLET_TEST_ROOT"));

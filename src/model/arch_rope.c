@@ -347,7 +347,8 @@ static void read_query_scale(struct field_reader *reader, const struct rope_bloc
 void arch_read_rope(struct field_reader *reader, const struct tensor_facts *facts) {
   struct features *f = &reader->arch->features;
   struct rope_block block = find_block(reader);
-  field_accept(reader, "rope_theta|rope_scaling|rope_parameters|rope_interleave");
+  field_accept(reader, "rope_theta|rope_scaling|rope_parameters|rope_interleave|original_max_position_embeddings|"
+                       "original_max_position|rope_local_base_freq");
   f->attention_scale = 1 / sqrt(f->head_dim);
   if (reader->arch->row->rope == ROPE_LEARNED) {
     f->learned_positions = true;

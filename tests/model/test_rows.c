@@ -3,18 +3,22 @@
  * And the KV pages under all that. */
 #include "model_fixture.h"
 
-static char *models[4]; /* latent attention with experts; grouped queries; a sliding window; biases */
+enum { MODELS = 12 };
+static char *models[MODELS]; /* latent attention with experts; grouped queries; a sliding window; biases; then one of every mechanism */
 
 static int find_data(void **state) {
   (void)state;
-  static const char *const names[] = {"own/nano-kimi", "own/arch/qwen3_moe", "own/arch/mistral", "own/arch/qwen2"};
-  for (int i = 0; i < 4; i++) models[i] = shared_path(names[i]);
+  static const char *const shared[] = {"own/nano-kimi", "own/arch/qwen3_moe", "own/arch/mistral", "own/arch/qwen2"};
+  static const char *const own[] = {"gemma2", "gemma3_text", "gpt_oss", "llama4_text", "cohere2", "exaone4", "gpt2", "ministral3"};
+  for (int i = 0; i < 4; i++) models[i] = shared_path(shared[i]);
+  for (int i = 0; i < 8 && getenv("EAGLET_TEST_ROOT"); i++)
+    models[4 + i] = memory_format("%s/tests/data/arch/%s", getenv("EAGLET_TEST_ROOT"), own[i]);
   return 0;
 }
 
 static int free_data(void **state) {
   (void)state;
-  for (int i = 0; i < 4; i++) free(models[i]);
+  for (int i = 0; i < MODELS; i++) free(models[i]);
   return 0;
 }
 
@@ -50,7 +54,7 @@ static float *copy_floats(const float *from, size_t n) {
 static void test_chunks(void **state) {
   (void)state;
   static const int32_t chunks[] = {1, 3, 8, 31, 32, 33};
-  for (int m = 0; m < 4; m++) {
+  for (int m = 0; m < MODELS; m++) {
     if (!models[m]) skip();
     struct fixture f;
     int32_t tokens[N];
@@ -76,7 +80,7 @@ static void test_chunks(void **state) {
  * logits. */
 static void test_neighbours(void **state) {
   (void)state;
-  for (int m = 0; m < 4; m++) {
+  for (int m = 0; m < MODELS; m++) {
     if (!models[m]) skip();
     struct fixture f;
     struct kv_sequence other;
@@ -119,7 +123,7 @@ static void test_neighbours(void **state) {
 /* Root r, children x and y, x's child z: z must see r, x, z and not y. */
 static void test_tree(void **state) {
   (void)state;
-  for (int m = 0; m < 4; m++) {
+  for (int m = 0; m < MODELS; m++) {
     if (!models[m]) skip();
     struct fixture f;
     int32_t tokens[N];

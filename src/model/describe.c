@@ -28,14 +28,14 @@ static void add_layer(struct tally *tally, const struct layer_weights *layer) {
   const struct attention_weights *a = &layer->attention;
   const struct ffn_weights *ffn = &layer->ffn;
   const struct weight *attention[] = {&a->q, &a->k, &a->v, &a->o, &a->q_a, &a->q_b, &a->kv_a, &a->kv_b};
-  const struct weight *shared[] = {&ffn->shared_gate, &ffn->shared_up, &ffn->shared_down};
+  const struct weight *shared[] = {&ffn->shared_gate, &ffn->shared_up, &ffn->shared_down, &ffn->shared_share};
   enum kind kind = weight_present(&ffn->router) ? KIND_EXPERTS : KIND_DENSE;
   for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) add(tally, KIND_ATTENTION, attention[i]);
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) add(tally, KIND_SHARED, shared[i]);
   add(tally, KIND_ROUTER, &ffn->router);
   for (int32_t e = 0; e < ffn->n_experts; e++) {
-    add(tally, kind, &ffn->gate[e]);
-    add(tally, kind, &ffn->up[e]);
+    if (ffn->gate) add(tally, kind, &ffn->gate[e]);
+    if (ffn->up) add(tally, kind, &ffn->up[e]); /* a joint layout has one weight for both */
     add(tally, kind, &ffn->down[e]);
   }
 }
@@ -55,6 +55,7 @@ static json_t *describe_sizes(const struct model *model, json_t *formats) {
   json_t *sizes = json_object();
   for (int kind = 0; kind < KIND_COUNT; kind++) tally.bytes[kind] = json_object(), tally.counts[kind] = json_object();
   add(&tally, KIND_EMBEDDING, &model->embed);
+  add(&tally, KIND_EMBEDDING, &model->position_embed);
   if (!model->arch.features.tied_head) add(&tally, KIND_HEAD, &model->head);
   for (int32_t i = 0; i < model->arch.features.n_layers; i++) add_layer(&tally, &model->layers[i]);
   for (int kind = 0; kind < KIND_COUNT; kind++) {
@@ -78,11 +79,32 @@ static json_t *describe_chain(const struct model *model) {
                    chain->head_name);
 }
 
+static void add_note(json_t *notes, int32_t n, const char *text) {
+  char note[160];
+  if (n == 0) return;
+  snprintf(note, sizeof note, "%d %s", n, text);
+  json_array_append_new(notes, json_string(note));
+}
+
+/* What was read otherwise than its label says, or not at all. */
+static json_t *describe_notes(const struct quantization *q) {
+  json_t *notes = json_array();
+  add_note(notes, q->n_static_inputs, "scales of activations are ignored: activations stay F32");
+  add_note(notes, q->n_zeros_as_v2, "linears store true zero points under the label gptq: read as gptq_v2");
+  add_note(notes, q->n_zeros_as_v1, "linears store zero points less one under the label gptq_v2: read as gptq");
+  add_note(notes, q->n_zeros_v1_asymmetric, "asymmetric linears of gptq v1, where old writers let a zero point of 0 "
+                                            "borrow from its neighbour");
+  return notes;
+}
+
 static json_t *describe_quantization(const struct model *model) {
   const struct quantization *q = &model->quantization;
   if (!q->from[0]) return json_null();
-  json_t *object = json_pack("{s:s, s:s, s:i, s:i, s:b, s:s}", "method", q->method, "format", q->format, "bits",
-                             q->bits, "group_size", q->group, "symmetric", q->symmetric, "from", q->from);
+  json_t *object = json_pack("{s:s, s:s, s:i, s:i, s:b, s:s, s:i, s:o}", "method", q->method, "format", q->format,
+                             "bits", q->bits, "group_size", q->group, "symmetric", q->symmetric, "from", q->from,
+                             "schemes", q->n_schemes, "notes", describe_notes(q));
+  if (strcmp(q->method, "gptq") == 0)
+    json_object_set_new(object, "zero_points", json_string(q->gptq_v2 ? "as stored (gptq_v2)" : "stored less one (gptq)"));
   if (model->nibbles.tensor[0]) {
     json_object_set_new(object, "nibble_check",
                         json_pack("{s:s, s:f, s:f, s:f}", "tensor", model->nibbles.tensor, "around_8",
@@ -93,10 +115,13 @@ static json_t *describe_quantization(const struct model *model) {
 }
 
 static json_t *describe_layers(const struct model *model) {
-  int32_t n_moe = 0, n = model->arch.features.n_layers;
-  for (int32_t i = 0; i < n; i++) n_moe += weight_present(&model->layers[i].ffn.router);
+  int32_t n_moe = 0, n_skipped = 0, n = model->arch.features.n_layers;
+  for (int32_t i = 0; i < n; i++) {
+    n_moe += weight_present(&model->layers[i].ffn.router);
+    n_skipped += model->arch.features.layers[i].skip;
+  }
   const char *attention = model->arch.features.attention == ATTENTION_MLA ? "latent (MLA)" : "grouped queries";
-  return json_pack("{s:i, s:i, s:i, s:s}", "layers", n, "dense", n - n_moe, "experts", n_moe, "attention", attention);
+  return json_pack("{s:i, s:i, s:i, s:s}", "layers", n, "dense", n - n_moe - n_skipped, "experts", n_moe, "attention", attention);
 }
 
 json_t *model_describe(const struct model *model) {

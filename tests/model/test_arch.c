@@ -21,6 +21,11 @@ static double compare_one(const char *root, const char *name) {
   assert_int_equal(safetensors_open(&reference, file, &err), EAGLET_OK);
   enum eaglet_status status = fixture_open_at(&f, directory, 64, 40, &err);
   double worst = status == EAGLET_OK ? fixture_compare_from(&f, &reference, "", embeds_at_random(root, name)) : INFINITY;
+  if (status == EAGLET_OK) {
+    json_t *document = model_describe(f.model);
+    assert_true(json_integer_value(json_object_get(json_object_get(document, "sizes"), "resident_bytes")) > 0);
+    json_decref(document);
+  }
   printf("%-18s max_rel %.3e %s\n", name, worst, status == EAGLET_OK ? f.model->arch.features.row : err.message);
   fixture_close(&f);
   safetensors_close(&reference);

@@ -264,6 +264,30 @@ static void test_axes(void **state) {
   }
 }
 
+/* inspect says how weights are kept and what was not taken at its word. */
+static void test_description(void **state) {
+  (void)state;
+  static const struct {
+    const char *directory, *kind, *format, *note;
+  } cases[] = {{"gptq", "dense_ffn", "int3 g32 in-major zeros reordered", "asymmetric linears of gptq v1"},
+               {"modelopt_nvfp4", "attention", "nvfp4 g16", "scales of activations are ignored"},
+               {"ct_mixed", "dense_ffn", "mxfp4 g32", NULL},
+               {"fp8_block", "dense_ffn", "fp8 64x64", NULL}};
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    char *source = memory_format("%s/tests/data/quantized/%s", getenv("EAGLET_TEST_ROOT"), cases[i].directory);
+    struct fixture f;
+    assert_int_equal(fixture_open(&f, source, 8, NULL), EAGLET_OK);
+    json_t *document = model_describe(f.model), *notes;
+    notes = json_object_get(json_object_get(document, "quantization"), "notes");
+    assert_non_null(json_object_get(json_object_get(json_object_get(document, "formats"), cases[i].kind), cases[i].format));
+    assert_int_equal(json_array_size(notes), cases[i].note ? 1 : 0);
+    if (cases[i].note) assert_non_null(strstr(json_string_value(json_array_get(notes, 0)), cases[i].note));
+    json_decref(document);
+    fixture_close(&f);
+    free(source);
+  }
+}
+
 /* ---- bug cases ---- */
 
 /* A12: weights in one shard, their scales in another, and the shards in either order. */
@@ -358,6 +382,7 @@ int main(void) {
       cmocka_unit_test(test_companions),
       cmocka_unit_test(test_bias_of_zeros),
       cmocka_unit_test(test_axes),
+      cmocka_unit_test(test_description),
       cmocka_unit_test(test_scale_in_another_shard),
       cmocka_unit_test(test_gptq_zero_points),
       cmocka_unit_test(test_block_size),

@@ -94,6 +94,8 @@ static void test_config_refusals(void **state) {
       {"\"eagle_config\": {\"eaglet_states\": [2, 4, 9]}", "state 9"},
       {"\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [1, 3, 8]}", "state 9"},
       {"\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4.5]}", "state"},
+      /* A17: a head that is quantised itself; the target's quantisation says nothing about a head */
+      {"\"quantization_config\": {\"quant_method\": \"fp8\"}", "quantization_config: heads in BF16, F16 or F32 are supported"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct head_config config;

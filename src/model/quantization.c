@@ -140,11 +140,14 @@ static enum eaglet_status read_int(int32_t *value, const json_t *object, const c
   return EAGLET_OK;
 }
 
-/* [outputs, inputs] of a block format. */
+/* [outputs, inputs] of a block format, or "128x128". */
 static enum eaglet_status read_block_size(int32_t size[2], const json_t *object, const char *key, const char *path,
                                           const struct checker *k) {
   const json_t *value = json_object_get(object, key);
   if (!value || json_is_null(value)) return EAGLET_OK;
+  if (json_is_string(value) && sscanf(json_string_value(value), "%7dx%7d", &size[0], &size[1]) == 2 && size[0] > 0 &&
+      size[1] > 0)
+    return EAGLET_OK;
   bool good = json_is_array(value) && json_array_size(value) == 2;
   for (size_t i = 0; good && i < 2; i++) {
     json_int_t n = json_integer_value(json_array_get(value, i));
@@ -251,10 +254,18 @@ static enum eaglet_status read_modelopt(const struct block *block, const struct 
 
 /* ---- AWQ, GPTQ ---- */
 
+/* How AutoRound found the codes that it exports as AWQ or GPTQ. */
+#define AUTOROUND_KEYS                                                                                                 \
+  "|data_type|autoround_version|amp|batch_size|enable_quanted_input|gradient_accumulate_steps|low_gpu_mem_usage|lr|"   \
+  "minmax_lr|model_dtype|quant_block_list|scale_dtype|train_bs|enable_minmax_tuning|to_quant_block_names|"             \
+  "enable_norm_bias_tuning|act_bits|act_group_size|act_dynamic|act_sym|act_data_type|nsamples|seqlen|iters|dataset|"   \
+  "block_name_to_quantize"
+
 static enum eaglet_status read_awq(const struct block *block, const struct checker *k) {
   static const char known[] =
       "quant_method|bits|w_bit|group_size|q_group_size|zero_point|version|modules_to_not_convert|backend|do_fuse|"
-      "fuse_max_seq_len|modules_to_fuse|exllama_config|provider|model_type|is_awq|desc_act|sym|format|pack_dtype|meta";
+      "fuse_max_seq_len|modules_to_fuse|exllama_config|provider|model_type|is_awq|desc_act|sym|format|pack_dtype|"
+      "meta" AUTOROUND_KEYS;
   struct quantization_scheme scheme = {.symmetric = false};
   const json_t *o = block->object;
   bool zero_point;
@@ -291,11 +302,11 @@ static enum eaglet_status read_gptq(const struct block *block, const struct chec
   static const char known[] =
       "quant_method|bits|group_size|desc_act|sym|checkpoint_format|format|dynamic|damp_percent|damp_auto_increment|"
       "static_groups|true_sequential|lm_head|mse|meta|device|pack_dtype|act_group_aware|v2|v2_alpha|gptaq|quantizer|"
-      "model_name_or_path|model_file_base_name|modules_to_not_convert|block_name_to_quantize|"
-      "module_name_preceding_first_block|modules_in_block_to_quantize|dataset|tokenizer|batch_size|pad_token_id|"
+      "model_name_or_path|model_file_base_name|modules_to_not_convert|"
+      "module_name_preceding_first_block|modules_in_block_to_quantize|tokenizer|pad_token_id|"
       "use_exllama|disable_exllama|exllama_config|use_cuda_fp16|model_seqlen|max_input_length|cache_block_outputs|"
-      "backend|parallel_packing|offload_to_disk|offload_to_disk_path|uuid|nsamples|seqlen|iters|autoround_version|"
-      "pack_impl|fail_safe|failsafe|hyb_act|mock_quantization|wait_for_submodule_finalizers";
+      "backend|parallel_packing|offload_to_disk|offload_to_disk_path|uuid|"
+      "pack_impl|fail_safe|failsafe|hyb_act|mock_quantization|wait_for_submodule_finalizers" AUTOROUND_KEYS;
   static const char overrides[] = "bits|group_size|sym|desc_act|mse|damp_percent|static_groups|true_sequential|v2";
   const struct quantization_scheme base = {.bits = 4, .group = 128, .symmetric = true};
   const json_t *o = block->object, *dynamic = json_object_get(o, "dynamic"), *rule;

@@ -9,7 +9,7 @@
 static const char *const archs[] = {
     "cohere2",       "deepseek_v2", "deepseek_v2_lite", "deepseek_v3",  "ernie4_5_moe", "exaone4",    "gemma2",
     "gemma3",        "gemma3_text", "glm4",             "glm4_moe",     "gpt_oss",      "granite",    "hunyuan_dense",
-    "kimi_k2_text",  "llama2",      "llama3",           "llama_linear", "llama_yarn", "llama_dynamic", "llava",        "minimax_m2", "mistral",
+    "kimi_k2_text",  "llama2",      "llama3",           "llama_linear", "llama_yarn",   "llava",        "minimax_m2", "mistral",
     "mistral3",      "mixtral",     "olmo2",            "phi3",         "qwen2",        "qwen3",      "qwen3_moe",
     "qwen3_vl",      "seed_oss",    "smollm3"};
 

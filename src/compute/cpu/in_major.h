@@ -11,7 +11,16 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/vector.h"
 
+#if defined(KERNELS_AVX512)
 #define IN_MAJOR_VECTORS 2
+#define IN_MAJOR_ROWS 6 /* activation rows that share the reading of a weight */
+#elif defined(KERNELS_AVX2)
+#define IN_MAJOR_VECTORS 1
+#define IN_MAJOR_ROWS 4
+#else
+#define IN_MAJOR_VECTORS 1
+#define IN_MAJOR_ROWS 1
+#endif
 #define IN_MAJOR_LANES (16 * IN_MAJOR_VECTORS)
 #define IN_MAJOR_CHUNK 128
 #define IN_MAJOR_GROUPS_MAX (KERNEL_OUTPUTS * KERNEL_IN_MAX / (2 * IN_MAJOR_LANES)) /* whose scales fit the tile */
@@ -92,7 +101,7 @@ static inline ALWAYS_INLINE void in_major_rows(const struct in_major_block *b, c
   memset(total, 0, sizeof *total * (size_t)n_rows);
   for (int32_t begin = 0; begin < w->n_in; begin += IN_MAJOR_CHUNK) {
     int32_t end = begin + IN_MAJOR_CHUNK < w->n_in ? begin + IN_MAJOR_CHUNK : w->n_in;
-    v16 acc[KERNEL_ROWS][IN_MAJOR_VECTORS];
+    v16 acc[IN_MAJOR_ROWS][IN_MAJOR_VECTORS];
     for (int r = 0; r < n_rows; r++) {
       for (int v = 0; v < IN_MAJOR_VECTORS; v++) acc[r][v] = v_zero();
     }
@@ -116,16 +125,13 @@ static inline ALWAYS_INLINE void in_major_rows(const struct in_major_block *b, c
 
 static inline ALWAYS_INLINE void in_major_kind(const struct in_major_block *b, const float *const *x,
                                                float (*total)[IN_MAJOR_LANES], enum in_major kind, int n_rows) {
-#if KERNEL_ROWS == 6
-  if (n_rows > 1) {
-    const float *padded[KERNEL_ROWS]; /* the last row again: computed and dropped */
-    for (int r = 0; r < KERNEL_ROWS; r++) padded[r] = x[r < n_rows ? r : n_rows - 1];
-    in_major_rows(b, padded, total, kind, KERNEL_ROWS);
+  if (n_rows == 1) {
+    in_major_rows(b, x, total, kind, 1);
     return;
   }
-#endif
-  (void)n_rows;
-  in_major_rows(b, x, total, kind, 1);
+  const float *padded[IN_MAJOR_ROWS]; /* the last row again: computed and dropped */
+  for (int r = 0; r < IN_MAJOR_ROWS; r++) padded[r] = x[r < n_rows ? r : n_rows - 1];
+  in_major_rows(b, padded, total, kind, IN_MAJOR_ROWS);
 }
 
 static void in_major_some(const struct in_major_block *b, const float *const *x, float (*total)[IN_MAJOR_LANES],
@@ -159,9 +165,9 @@ static void in_major_dot(const struct rows_dot_params *p, enum in_major kind) {
     b.column = column & ~(int64_t)7; /* where nibbles begin a word */
     if (b.column > weight_stored(w) - IN_MAJOR_LANES) b.column = weight_stored(w) - IN_MAJOR_LANES;
     if (weight_scaled(w)) in_major_scales(&b);
-    for (int32_t r = 0; r < p->n; r += KERNEL_ROWS) {
-      float total[KERNEL_ROWS][IN_MAJOR_LANES];
-      int n_rows = p->n - r < KERNEL_ROWS ? p->n - r : KERNEL_ROWS;
+    for (int32_t r = 0; r < p->n; r += IN_MAJOR_ROWS) {
+      float total[IN_MAJOR_ROWS][IN_MAJOR_LANES];
+      int n_rows = p->n - r < IN_MAJOR_ROWS ? p->n - r : IN_MAJOR_ROWS;
       in_major_some(&b, p->x + r, total, kind, n_rows);
       for (int64_t at = column; at <= last && at < b.column + IN_MAJOR_LANES; at++) {
         if ((at - w->row_first) % step != 0) continue; /* another slice's */

@@ -50,7 +50,7 @@ static enum eaglet_status prompt_from_messages(struct generate *g, const struct 
 
 static enum eaglet_status read_prompt(struct generate *g, struct eaglet_error *err) {
   if (g->prompt) {
-    return eaglet_tokenize(g->tokenizer, g->prompt, strlen(g->prompt), EAGLET_SPECIAL_ALLOW, &g->prompt_ids, &g->n_prompt, err);
+    return eaglet_tokenize(g->tokenizer, g->prompt, strlen(g->prompt), EAGLET_SPECIAL_ADD, &g->prompt_ids, &g->n_prompt, err);
   }
   struct eaglet_text text = {0};
   enum eaglet_status status = cli_read(&text, g->messages ? g->messages : g->tokens, err);

@@ -13,16 +13,17 @@ static void print_ids(const struct cli *cli, const int32_t *ids, size_t n) {
 
 int cmd_tokenize(struct cli *cli, int argc, char **argv) {
   const char *file = "-", *text_argument = NULL;
-  bool as_text = false;
+  bool as_text = false, add = false;
   const struct option own[] = {
       {.kind = OPTION_STRING, .name = "file", .letter = 'f', .value = &file, .argument = "FILE", .help = "text to encode (default: standard input)"},
       {.kind = OPTION_STRING, .name = "text", .value = &text_argument, .argument = "S", .help = "encode this string instead"},
       {.kind = OPTION_FLAG, .name = "no-special", .value = &as_text, .help = "special-token text is ordinary text"},
+      {.kind = OPTION_FLAG, .name = "add-special", .value = &add, .help = "add BOS and EOS as the checkpoint does for a raw prompt"},
       OPTION_END,
   };
   const struct option *tables[] = {own, cli->common, NULL};
   const struct options_spec spec = {
-      .command = "tokenize", .usage = "MODEL [--file FILE | --text S] [--no-special] [--json]", .summary = "text to token ids",
+      .command = "tokenize", .usage = "MODEL [--file FILE | --text S] [--no-special | --add-special] [--json]", .summary = "text to token ids",
       .description = "Prints the ids on one line, or {\"ids\": [...]} with --json.\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};
@@ -38,7 +39,7 @@ int cmd_tokenize(struct cli *cli, int argc, char **argv) {
   if (status == EAGLET_OK && !text_argument) status = cli_read(&text, file, &err);
   if (status == EAGLET_OK) {
     status = eaglet_tokenize(tokenizer, text_argument ? text_argument : text.data, text_argument ? strlen(text_argument) : text.length,
-                             as_text ? EAGLET_SPECIAL_AS_TEXT : EAGLET_SPECIAL_ALLOW, &ids, &n_ids, &err);
+                             as_text ? EAGLET_SPECIAL_AS_TEXT : add ? EAGLET_SPECIAL_ADD : EAGLET_SPECIAL_ALLOW, &ids, &n_ids, &err);
   }
   if (status == EAGLET_OK) print_ids(cli, ids, n_ids);
   free(ids);

@@ -9,41 +9,50 @@
 
 #define SCAN_LENGTH_MAX 48 /* up to here the quadratic scan beats the heap: it touches a few cache lines only */
 
-static uint64_t hash_bytes(const char *bytes, size_t length) {
-  const uint64_t prime = 0x9e3779b97f4a7c15u;
-  uint64_t h = prime ^ (length * 0xff51afd7ed558ccdu);
-  while (length >= 8) {
-    uint64_t v;
-    memcpy(&v, bytes, 8);
-    h = (h ^ v) * prime;
-    h ^= h >> 29;
-    bytes += 8;
-    length -= 8;
+uint64_t bpe_prefix(const char *bytes, size_t length) {
+  uint64_t low = 0, high = 0;
+  if (length >= 8) {
+    memcpy(&low, bytes, 8);
+    return low;
   }
-  uint64_t tail = 0;
-  memcpy(&tail, bytes, length);
-  h = (h ^ tail) * prime;
+  if (length >= 4) { /* two loads that overlap */
+    memcpy(&low, bytes, 4);
+    memcpy(&high, bytes + length - 4, 4);
+    return low | high << (8 * (length - 4));
+  }
+  for (size_t i = 0; i < length; i++) low |= (uint64_t)(uint8_t)bytes[i] << (8 * i);
+  return low;
+}
+
+static uint64_t hash_bytes(uint64_t prefix, const char *bytes, size_t length) {
+  const uint64_t prime = 0x9e3779b97f4a7c15u;
+  uint64_t h = (prefix ^ length * 0xff51afd7ed558ccdu) * prime;
+  while (length > 8) {
+    size_t n = length - 8;
+    bytes += 8;
+    length = n;
+    h = (h ^ (h >> 29) ^ bpe_prefix(bytes, n)) * prime;
+  }
   h ^= h >> 32;
   h *= 0xc4ceb9fe1a85ec53u;
   return h ^ (h >> 31);
 }
 
 uint32_t bpe_ranks_find(const struct bpe_ranks *ranks, const char *bytes, size_t length) {
-  uint64_t hash = hash_bytes(bytes, length);
-  for (size_t slot = hash & ranks->mask;; slot = (slot + 1) & ranks->mask) {
-    uint64_t entry = ranks->slots[slot];
-    if (entry == 0) return BPE_NONE;
-    if ((entry ^ hash) >> 32) continue;
-    uint32_t rank = (uint32_t)entry - 1;
-    uint32_t at = ranks->at[rank];
-    if (ranks->at[rank + 1] - at == length && memcmp(ranks->blob + at, bytes, length) == 0) return rank;
+  if (length > UINT32_MAX) return BPE_NONE;
+  uint64_t prefix = bpe_prefix(bytes, length);
+  for (size_t slot = hash_bytes(prefix, bytes, length) & ranks->mask;; slot = (slot + 1) & ranks->mask) {
+    const struct bpe_slot *entry = &ranks->slots[slot];
+    if (entry->length == 0) return BPE_NONE;
+    if (entry->prefix != prefix || entry->length != length) continue;
+    if (length <= 8 || memcmp(ranks->blob + ranks->at[entry->rank] + 8, bytes + 8, length - 8) == 0) return entry->rank;
   }
 }
 
 enum eaglet_status bpe_ranks_init(struct bpe_ranks *ranks, const char *blob, const uint32_t *at, uint32_t n,
                                   struct eaglet_error *err) {
   size_t n_slots = 16;
-  while (n_slots < (size_t)n * 3) n_slots *= 2; /* at most a third full: misses, which are most look-ups, end at once */
+  while (n_slots < (size_t)n * 2) n_slots *= 2; /* at most half full; four slots are one cache line */
   *ranks = (struct bpe_ranks){.blob = blob, .at = at, .n = n, .mask = n_slots - 1};
   ranks->slots = memory_alloc(n_slots * sizeof *ranks->slots);
   for (uint32_t rank = 0; rank < n; rank++) {
@@ -54,10 +63,10 @@ enum eaglet_status bpe_ranks_init(struct bpe_ranks *ranks, const char *blob, con
       bpe_ranks_release(ranks);
       FAIL(err, EAGLET_E_INPUT, "ranks %u and %u have the same bytes", other, rank);
     }
-    uint64_t hash = hash_bytes(blob + at[rank], length);
-    size_t slot = hash & ranks->mask;
-    while (ranks->slots[slot]) slot = (slot + 1) & ranks->mask;
-    ranks->slots[slot] = (hash & 0xffffffff00000000u) | (rank + 1);
+    uint64_t prefix = bpe_prefix(blob + at[rank], length);
+    size_t slot = hash_bytes(prefix, blob + at[rank], length) & ranks->mask;
+    while (ranks->slots[slot].length) slot = (slot + 1) & ranks->mask;
+    ranks->slots[slot] = (struct bpe_slot){prefix, (uint32_t)length, rank};
   }
   return EAGLET_OK;
 }

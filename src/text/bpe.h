@@ -12,17 +12,23 @@
 
 /* Open-addressing hash from byte strings to ranks. Keys live in one blob: rank r is blob[at[r] .. at[r+1]); an empty key is a
  * rank that nothing has. */
+struct bpe_slot {
+  uint64_t prefix; /* the first 8 bytes, zeros behind the end: a short key is compared without touching the blob */
+  uint32_t length; /* 0 = empty slot */
+  uint32_t rank;
+};
 struct bpe_ranks {
   const char *blob;   /* borrowed */
   const uint32_t *at; /* borrowed, [n + 1] */
   uint32_t n;
-  uint64_t *slots; /* hash's upper 32 bits, then rank + 1; 0 = empty */
+  struct bpe_slot *slots;
   size_t mask;
 };
 /* Fails with EAGLET_E_INPUT when two ranks have the same bytes, naming them. */
 enum eaglet_status bpe_ranks_init(struct bpe_ranks *ranks, const char *blob, const uint32_t *at, uint32_t n,
                                   struct eaglet_error *err) MUST_USE;
 void bpe_ranks_release(struct bpe_ranks *ranks);
+uint64_t bpe_prefix(const char *bytes, size_t length); /* the first 8 bytes, zeros behind the end */
 uint32_t bpe_ranks_find(const struct bpe_ranks *ranks, const char *bytes, size_t length); /* BPE_NONE when absent */
 
 /* Reusable memory of the merge loop; zero-initialise, one per thread of work. */

@@ -218,7 +218,8 @@ bool added_scan_next(struct added_scan *scan, struct added_match *match) {
     scan->at = at + length;
     strip_sides(scan, token, match);
     scan->ordinary = match->end;
-    return true;
+    if (match->begin < match->end) return true;
+    scan->at--; /* swallowed whole by the token before: it does not count */
   }
   return false;
 }

@@ -9,6 +9,7 @@
 
 #include "text/bpe_pairs.h"
 #include "text/tokenizer_kind.h"
+#include "text/tokenizer_split.h"
 
 /* ---- reader: model.vocab and model.merges from the text ---- */
 
@@ -56,12 +57,6 @@ struct regex_walk { /* all matches from left to right, as Oniguruma's find_iter:
 };
 /* *found is false at the end. Fails with EAGLET_E_RESOURCE when the pattern gives up on this text. */
 enum eaglet_status regex_walk_next(struct regex_walk *walk, struct text_span *match, bool *found, struct eaglet_error *err) MUST_USE;
-
-/* Hand-written matching of well-known split patterns on ASCII; see tokenizer_json_scan.c. */
-enum split_family { SPLIT_OTHER, SPLIT_GPT2, SPLIT_LLAMA3, SPLIT_QWEN2, SPLIT_O200K, SPLIT_TEKKEN };
-enum split_family split_family_of(const char *pattern, size_t length);
-/* End of the family's match at text[at), or 0 when that depends on a character that is not ASCII. */
-size_t split_scan(enum split_family family, const char *text, size_t length, size_t at);
 
 /* ---- text with origins ---- */
 
@@ -165,6 +160,7 @@ struct json_model {
   bool bytes, ignore_merges, byte_fallback, fuse_unk, has_unk;
   uint32_t unk;            /* BPE_NONE: named but not in the vocabulary */
   uint32_t byte_ids[256];  /* the <0xHH> tokens; when pieces are bytes, the symbol of each byte; BPE_NONE when absent */
+  uint32_t ascii_ids[128]; /* the symbol of each ASCII character of a text */
   bool byte_ids_complete;
   bool cut_marks; /* no token holds another character followed by a space mark: text may be cut before such marks */
   _Atomic uint8_t *whole; /* per id: does its text encode to it alone? 0 not known yet, 1 yes, 2 no. A memo: any thread may fill it */

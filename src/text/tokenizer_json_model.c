@@ -163,6 +163,7 @@ static enum eaglet_status build_byte_ids(struct json_model *model, const char *w
     int n = snprintf(text, sizeof text, "<0x%02X>", byte);
     char c = (char)byte;
     model->byte_ids[byte] = model->bytes ? bpe_ranks_find(&model->vocab, &c, 1) : json_model_find(model, text, (size_t)n);
+    if (byte < 128) model->ascii_ids[byte] = bpe_ranks_find(&model->vocab, &c, 1);
     model->byte_ids_complete &= model->byte_ids[byte] != BPE_NONE;
   }
   if (model->bytes && model->byte_fallback && !model->byte_ids_complete)
@@ -302,7 +303,18 @@ enum eaglet_status json_model_surround(struct tokenizer *tokenizer, struct eagle
 
 /* ---- encoding ---- */
 
+#define CACHED_WORD_MAX 16
+#define CACHED_IDS_MAX 6
+#define N_CACHED 8192
+#define CACHE_TEXT_MIN 4096
+struct cached_word { /* a word that takes several tokens */
+  uint64_t prefix, rest; /* its bytes, zeros behind the end */
+  uint32_t length, n;    /* length 0: empty */
+  uint32_t ids[CACHED_IDS_MAX];
+};
+
 struct json_scratch {
+  struct cached_word *cache; /* [N_CACHED], direct-mapped; made when a text is long enough to gain from it */
   struct bpe_scratch bpe;
   struct bpe_symbol *symbols;
   size_t symbols_capacity;
@@ -361,8 +373,9 @@ static enum eaglet_status make_symbols(const struct json_model *model, struct sy
   for (size_t at = 0; at < length;) {
     uint32_t c, n = 1, id;
     if (model->bytes) id = model->byte_ids[(uint8_t)data[at]];
+    else if (!((uint8_t)data[at] & 0x80)) id = model->ascii_ids[(uint8_t)data[at]];
     else {
-      n = (uint8_t)data[at] < 0x80 ? 1 : (uint32_t)utf8_decode(data + at, length - at, &c);
+      n = (uint32_t)utf8_decode(data + at, length - at, &c);
       id = bpe_ranks_find(&model->vocab, data + at, n);
     }
     if (id == BPE_NONE) TRY(add_unknown(model, s, data + at, n, err));
@@ -401,6 +414,17 @@ static enum eaglet_status encode_leftovers(struct json_job *job, const struct pi
   return status;
 }
 
+/* The cache's place for a word; NULL when the word is not of the kind that is cached. */
+static struct cached_word *cached_place(const struct json_job *job, const char *data, size_t length) {
+  if (!job->scratch->cache || length > CACHED_WORD_MAX || job->sink->offsets) return NULL;
+  uint64_t prefix = bpe_prefix(data, length), rest = length > 8 ? bpe_prefix(data + 8, length - 8) : 0;
+  uint64_t hash = (prefix ^ rest * 0xff51afd7ed558ccdu ^ length) * 0x9e3779b97f4a7c15u;
+  struct cached_word *place = &job->scratch->cache[(hash >> 40) % N_CACHED];
+  if (place->length == length && place->prefix == prefix && place->rest == rest) return place;
+  *place = (struct cached_word){.prefix = prefix, .rest = rest}; /* the next call fills it in, or leaves it empty */
+  return place;
+}
+
 /* Encodes one word: piece[begin..end). */
 static enum eaglet_status encode_word(struct json_job *job, const struct piece *piece, size_t begin, size_t end, struct eaglet_error *err) {
   const struct json_model *model = job->model;
@@ -413,6 +437,11 @@ static enum eaglet_status encode_word(struct json_job *job, const struct piece *
     return EAGLET_OK;
   }
   struct json_scratch *scratch = job->scratch;
+  struct cached_word *cached = cached_place(job, data, length);
+  if (cached && cached->length) {
+    for (uint32_t i = 0; i < cached->n; i++) bpe_sink_append(job->sink, (int32_t)cached->ids[i], 0);
+    return EAGLET_OK;
+  }
   MEMORY_GROW(scratch->symbols, scratch->symbols_capacity, length + 1);
   struct symbols s = {.list = scratch->symbols};
   if (length >= INT32_MAX) FAIL(err, EAGLET_E_RESOURCE, "a word of %zu bytes is too long", length);
@@ -423,6 +452,11 @@ static enum eaglet_status encode_word(struct json_job *job, const struct piece *
   for (size_t i = 0; i < n; i++)
     if (s.list[i].id >= model->n_tokens) return encode_leftovers(job, piece, begin, &s, n, err);
   emit_symbols(job, piece, begin, s.list, n);
+  if (cached && n <= CACHED_IDS_MAX) {
+    for (size_t i = 0; i < n; i++) cached->ids[i] = s.list[i].id;
+    cached->n = (uint32_t)n;
+    cached->length = (uint32_t)length;
+  }
   return EAGLET_OK;
 }
 
@@ -448,6 +482,7 @@ struct guard { /* of tokens in normalised text: where its bytes came from decide
 static size_t n_guarded(const void *context, size_t at) {
   const struct guard *guard = context;
   const struct piece *piece = guard->piece;
+  if (guard->job->request->n_protection == 0) return guard->job->request->special ? SIZE_MAX : 0; /* origins are not kept then */
   size_t limit = encode_request_guard_end(guard->job->request, piece_origin(piece, at)), n = 0;
   size_t n_max = guard->job->tokenizer->normalized.length_max;
   while (n < n_max && at + n < piece->length && piece_origin(piece, at + n) < limit) n++;
@@ -463,6 +498,7 @@ enum eaglet_status json_encode(const struct tokenizer *tokenizer, void **scratch
     *scratch_ = created;
   }
   struct json_scratch *scratch = *scratch_;
+  if (!scratch->cache && span->end - span->begin >= CACHE_TEXT_MIN) scratch->cache = memory_alloc(N_CACHED * sizeof *scratch->cache);
   struct json_job job = {tokenizer, model, scratch, request, sink};
   bool with_origin = sink->offsets || (request->n_protection && tokenizer->normalized.n_tokens) ||
                      (model->normalizer && splitter_wants_first(model->splitter));
@@ -487,6 +523,7 @@ void json_scratch_free(void *scratch_) {
   struct json_scratch *scratch = scratch_;
   if (!scratch) return;
   bpe_scratch_release(&scratch->bpe);
+  free(scratch->cache);
   free(scratch->symbols);
   regex_scratch_free(scratch->regex);
   for (int i = 0; i < 2; i++) work_release(&scratch->normal[i]);

@@ -21,6 +21,7 @@
 #define CLASS_DEPTH_MAX 8
 
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define LATIN_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* to Oniguruma \w alone has these too; in a class it has not */
 
 struct regex {
   pcre2_code *code;
@@ -55,15 +56,37 @@ static const char *set_escape(char c, bool in_class) {
   case 'S': return "\\P{White_Space}";
   case 'd': return "\\p{Nd}";
   case 'D': return "\\P{Nd}";
-  case 'w': return in_class ? WORD : "[" WORD "]";
-  case 'W': return in_class ? NULL : "[^" WORD "]";
+  case 'w': return in_class ? WORD : "[" WORD LATIN_WORD "]";
+  case 'W': return in_class ? NULL : "[^" WORD LATIN_WORD "]";
   case 'h': return in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";
   case 'H': return in_class ? NULL : "[^0-9a-fA-F]";
   default: return NULL;
   }
 }
 
-/* \p{Name}, \P{Name}, \p{^Name}: the names of both libraries agree for categories, scripts and binary properties. */
+/* Names that the libraries do not share: long names of categories, and bracket classes. */
+static const struct {
+  const char *theirs, *ours;
+} property_names[] = {
+    {"Letter", "L"}, {"Lowercase_Letter", "Ll"}, {"Uppercase_Letter", "Lu"}, {"Titlecase_Letter", "Lt"}, {"Modifier_Letter", "Lm"},
+    {"Other_Letter", "Lo"}, {"Mark", "M"}, {"Nonspacing_Mark", "Mn"}, {"Spacing_Mark", "Mc"}, {"Enclosing_Mark", "Me"}, {"Number", "N"},
+    {"Decimal_Number", "Nd"}, {"Letter_Number", "Nl"}, {"Other_Number", "No"}, {"Punctuation", "P"}, {"Connector_Punctuation", "Pc"},
+    {"Dash_Punctuation", "Pd"}, {"Open_Punctuation", "Ps"}, {"Close_Punctuation", "Pe"}, {"Initial_Punctuation", "Pi"},
+    {"Final_Punctuation", "Pf"}, {"Other_Punctuation", "Po"}, {"Symbol", "S"}, {"Math_Symbol", "Sm"}, {"Currency_Symbol", "Sc"},
+    {"Modifier_Symbol", "Sk"}, {"Other_Symbol", "So"}, {"Separator", "Z"}, {"Space_Separator", "Zs"}, {"Line_Separator", "Zl"},
+    {"Paragraph_Separator", "Zp"}, {"Other", "C"}, {"Control", "Cc"}, {"Format", "Cf"}, {"Private_Use", "Co"}, {"Unassigned", "Cn"},
+    {"Alpha", "Alphabetic"}, {"Space", "White_Space"}, {"Digit", "Nd"}, {"Upper", "Uppercase"}, {"Lower", "Lowercase"}, {"Punct", "P"},
+    {"Cntrl", "Cc"}};
+
+static bool compiles(const char *pattern) {
+  int code;
+  PCRE2_SIZE at;
+  pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+  pcre2_code_free(compiled);
+  return compiled != NULL;
+}
+
+/* \p{Name}, \P{Name}, \p{^Name}. A script's bare name means script extensions to PCRE2 but the script itself to Oniguruma. */
 static enum eaglet_status translate_property(struct translation *t, struct eaglet_error *err) {
   const char *close = t->at + 2 < t->end && t->at[2] == '{' ? memchr(t->at, '}', (size_t)(t->end - t->at)) : NULL;
   if (!close) return refuse(t, "a property without braces", err);
@@ -73,18 +96,40 @@ static enum eaglet_status translate_property(struct translation *t, struct eagle
     negative = !negative;
     name++;
   }
-  static const struct { const char *theirs, *ours; } posix[] = { /* names of bracket classes that Oniguruma takes as properties */
-      {"Alpha", "Alphabetic"}, {"Space", "White_Space"}, {"Digit", "Nd"}, {"Upper", "Uppercase"}, {"Lower", "Lowercase"}, {"Punct", "P"}};
-  struct buffer text;
-  buffer_init(&text);
-  buffer_append(&text, name, (size_t)(close - name));
-  const char *ours = text.length ? text.data : "";
-  for (size_t i = 0; i < sizeof posix / sizeof *posix; i++)
-    if (strcasecmp(ours, posix[i].theirs) == 0) ours = posix[i].ours;
-  buffer_format(&t->out, "\\%c{%s}", negative ? 'P' : 'p', ours);
-  buffer_clear(&text);
+  char text[64], script[80];
+  if (close == name || (size_t)(close - name) >= sizeof text || memchr(name, ':', (size_t)(close - name)) || memchr(name, '=', (size_t)(close - name)))
+    return refuse(t, "this property", err);
+  snprintf(text, sizeof text, "%.*s", (int)(close - name), name);
+  const char *ours = text;
+  for (size_t i = 0; i < sizeof property_names / sizeof *property_names; i++)
+    if (strcasecmp(text, property_names[i].theirs) == 0) ours = property_names[i].ours;
+  snprintf(script, sizeof script, "\\p{sc:%s}", ours);
+  bool is_script = strlen(ours) > 2 && compiles(script);
+  buffer_format(&t->out, "\\%c{%s%s}", negative ? 'P' : 'p', is_script ? "sc:" : "", ours);
   t->at = close + 1;
   return EAGLET_OK;
+}
+
+/* [:name:] inside a class, at its '['. */
+static enum eaglet_status translate_posix(struct translation *t, struct eaglet_error *err) {
+  static const struct { const char *name, *positive, *negative; } known[] = {
+      {"alpha", "\\p{Alphabetic}", "\\P{Alphabetic}"}, {"upper", "\\p{Uppercase}", "\\P{Uppercase}"},
+      {"lower", "\\p{Lowercase}", "\\P{Lowercase}"}, {"digit", "\\p{Nd}", "\\P{Nd}"}, {"space", "\\p{White_Space}", "\\P{White_Space}"},
+      {"cntrl", "\\p{Cc}", "\\P{Cc}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}", NULL}, {"word", WORD, NULL}, {"xdigit", "0-9a-fA-F", NULL},
+      {"punct", "\\p{P}\\p{S}", NULL}, {"blank", "\\p{Zs}\\t", NULL}};
+  const char *name = t->at + 2, *close = memchr(name, ']', (size_t)(t->end - name));
+  if (!close || close[-1] != ':' || close - 1 < name) return refuse(t, "this bracket class", err);
+  bool negative = *name == '^';
+  size_t n = (size_t)(close - 1 - name) - negative;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (strlen(known[i].name) != n || memcmp(known[i].name, name + negative, n) != 0) continue;
+    const char *ours = negative ? known[i].negative : known[i].positive;
+    if (!ours) break;
+    buffer_append_string(&t->out, ours);
+    t->at = close + 1;
+    return EAGLET_OK;
+  }
+  return refuse(t, "this bracket class", err);
 }
 
 static enum eaglet_status translate_hex(struct translation *t, struct eaglet_error *err) { /* \x{..}, \xHH, \uHHHH */
@@ -139,10 +184,7 @@ static enum eaglet_status translate_class_items(struct translation *t, int depth
       *stopped_at_and = true;
       return EAGLET_OK;
     } else if (c == '[' && t->at + 1 < t->end && t->at[1] == ':') {
-      const char *close = memchr(t->at, ']', (size_t)(t->end - t->at));
-      if (!close || close[-1] != ':') return refuse(t, "this bracket class", err);
-      buffer_append(&t->out, t->at, (size_t)(close + 1 - t->at));
-      t->at = close + 1;
+      TRY(translate_posix(t, err));
     } else if (c == '[') {
       if (t->at + 1 < t->end && t->at[1] == '^') return refuse(t, "a negated class inside a class", err);
       if (depth + open >= CLASS_DEPTH_MAX) return refuse(t, "so deep a nesting of classes", err);

@@ -3,7 +3,8 @@
  * The pattern belongs to the kind: checkpoint directories carry it in Python code only. Rust's class intersections
  * [A&&[^\p{Han}]] are written as one negated class of the complement (general categories partition all characters), which
  * needs no look-ahead per character: a look-ahead would push a backtrack frame for each letter of a long run.
- * \s is spelled \p{White_Space}, because PCRE2's \s adds U+180E.
+ * \s is spelled \p{White_Space}, because PCRE2's \s adds U+180E; \p{Han} is spelled \p{sc:Han}, because PCRE2's bare name adds
+ * punctuation that the script shares with others.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/tokenizer_kind.h"
@@ -24,12 +25,12 @@
 
 #define NOT_UPPER_OR_OTHER "\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}"       /* complement of Lu Lt Lm Lo M */
 #define NOT_LOWER_OR_OTHER "\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" /* complement of Ll Lm Lo M */
-#define UPPER "[^" NOT_UPPER_OR_OTHER "\\p{Han}]"
-#define LOWER "[^" NOT_LOWER_OR_OTHER "\\p{Han}]"
+#define UPPER "[^" NOT_UPPER_OR_OTHER "\\p{sc:Han}]"
+#define LOWER "[^" NOT_LOWER_OR_OTHER "\\p{sc:Han}]"
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 #define SPACE "\\p{White_Space}"
 
-static const char kimi_pattern[] = "[\\p{Han}]+"
+static const char kimi_pattern[] = "[\\p{sc:Han}]+"
                                    "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" CONTRACTION
                                    "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" CONTRACTION
                                    "|\\p{N}{1,3}"

@@ -33,8 +33,33 @@ static const char *part_name(struct linear_reader *r, const char *tail) {
   return r->name;
 }
 
-static bool has(struct linear_reader *r, const char *tail) {
-  return checkpoint_peek(r->source->checkpoint, part_name(r, tail)) != NULL;
+/* A checkpoint of experts has 10^5 modules: their names are searched once, not once for every spelling. */
+static void find_neighbours(struct linear_reader *r) {
+  const struct checkpoint *checkpoint = r->source->checkpoint;
+  size_t low = 0, high = checkpoint->n_tensors, length = strlen(r->module);
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (strcmp(checkpoint->tensors[middle]->name, r->module) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  r->first = low;
+  while (low < checkpoint->n_tensors && strncmp(checkpoint->tensors[low]->name, r->module, length) == 0) low++;
+  r->n = low - r->first;
+}
+
+static const struct tensor_entry *peek(const struct linear_reader *r, const char *tail) {
+  const struct tensor_entry *const *tensors = r->source->checkpoint->tensors + r->first;
+  size_t length = strlen(r->module);
+  for (size_t i = 0; i < r->n; i++) {
+    if (strcmp(tensors[i]->name + length, tail) == 0) return tensors[i];
+  }
+  return NULL;
+}
+
+static bool has(const struct linear_reader *r, const char *tail) {
+  return peek(r, tail) != NULL;
 }
 
 /* The one spelling of a role that exists. */
@@ -44,7 +69,7 @@ static enum eaglet_status choose(struct linear_reader *r, const char **tail, con
     if (!has(r, tails[i])) continue;
     if (*tail)
       FAIL(r->err, EAGLET_E_INPUT, "%s: both %s%s and its other form %s exist", r->source->checkpoint->path, r->module,
-           *tail, r->name);
+           *tail, part_name(r, tails[i]));
     *tail = tails[i];
   }
   return EAGLET_OK;
@@ -58,19 +83,19 @@ static void take_static_inputs(struct linear_reader *r) {
                                       ".output_zero_point"};
   for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
     if (!has(r, tails[i])) continue;
-    checkpoint_find(r->source->checkpoint, r->name);
+    checkpoint_find(r->source->checkpoint, part_name(r, tails[i]));
     r->source->quantization->n_static_inputs++;
   }
 }
 
 /* Old GPTQ and AWQ writers give every linear a bias, all zero where the model has none. */
 static void take_zero_bias(struct linear_reader *r) {
-  const struct tensor_entry *bias = checkpoint_peek(r->source->checkpoint, part_name(r, ".bias"));
+  const struct tensor_entry *bias = peek(r, ".bias");
   if (!bias || strcmp(r->parts[ROLE_DATA].tail, ".qweight") != 0) return;
   for (uint64_t i = 0; i < bias->n_bytes; i++) {
     if (bias->data[i] != 0) return;
   }
-  checkpoint_find(r->source->checkpoint, r->name);
+  checkpoint_find(r->source->checkpoint, part_name(r, ".bias"));
 }
 
 /* Names the quantiser whose tensors these are, or the missing weight. */
@@ -90,8 +115,8 @@ static enum eaglet_status refuse_missing(struct linear_reader *r) {
                  {".weight_shape", "an unknown quantiser"}};
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
     if (has(r, foreign[i].tail))
-      FAIL(r->err, EAGLET_E_INPUT, "%s: %s: weights of %s are not supported", r->source->checkpoint->path, r->name,
-           foreign[i].format);
+      FAIL(r->err, EAGLET_E_INPUT, "%s: %s: weights of %s are not supported", r->source->checkpoint->path,
+           part_name(r, foreign[i].tail), foreign[i].format);
   }
   FAIL(r->err, EAGLET_E_INPUT, "%s: tensor %s is missing", r->source->checkpoint->path, part_name(r, ".weight"));
 }
@@ -103,7 +128,7 @@ static enum eaglet_status refuse_companions(struct linear_reader *r) {
                                       ".weight_bitmask",  ".bitmask"};
   for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
     if (has(r, tails[i]))
-      FAIL(r->err, EAGLET_E_INPUT, "%s: %s: not supported", r->source->checkpoint->path, r->name);
+      FAIL(r->err, EAGLET_E_INPUT, "%s: %s: not supported", r->source->checkpoint->path, part_name(r, tails[i]));
   }
   return EAGLET_OK;
 }
@@ -114,6 +139,7 @@ static bool is_plain(enum dtype dtype) {
 
 /* Fills and marks the parts. What stands beside a plain weight is left alone. */
 static enum eaglet_status collect(struct linear_reader *r, const char *const tails[ROLE_COUNT][TAILS_MAX]) {
+  find_neighbours(r);
   for (int role = 0; role < ROLE_COUNT; role++) {
     const char *tail;
     TRY(choose(r, &tail, tails[role]));
@@ -137,6 +163,7 @@ enum eaglet_status linear_bind(struct weight *weight, const struct linear_source
 
 bool linear_exists(const struct linear_source *source, const char *name) {
   struct linear_reader r = {.source = source, .module = name};
+  find_neighbours(&r);
   for (int i = 0; i < TAILS_MAX && stack_tails[ROLE_DATA][i]; i++) {
     if (has(&r, stack_tails[ROLE_DATA][i])) return true;
   }

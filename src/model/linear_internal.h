@@ -22,7 +22,8 @@ struct linear_reader {
   int32_t n_out, n_in;
   bool transposed;            /* the stored matrix is [n_in, n_out] */
   struct linear_part parts[ROLE_COUNT];
-  char name[NAME_MAX_LENGTH]; /* of the tensor at hand */
+  size_t first, n;            /* tensors whose names begin with the module's: neighbours, since they are sorted */
+  char name[NAME_MAX_LENGTH]; /* of the tensor in a message */
   struct eaglet_error *err;
 };
 

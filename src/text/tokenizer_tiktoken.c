@@ -8,6 +8,7 @@
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/tokenizer_kind.h"
+#include "text/tokenizer_split.h"
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -230,6 +231,12 @@ static enum eaglet_status tiktoken_encode(const struct tokenizer *tokenizer, voi
   const char *subject = request->text + part->begin; /* a special token ends the text for look-ahead */
   size_t length = part->end - part->begin, at = 0;
   while (at < length) {
+    size_t end = split_scan(SPLIT_KIMI, subject, length, at); /* the Han alternatives make no difference in ASCII */
+    if (end) {
+      bpe_encode(&model->ranks, &scratch->bpe, subject + at, end - at, part->begin + at, sink);
+      at = end;
+      continue;
+    }
     int rc = pcre2_match(model->pattern, (PCRE2_SPTR)subject, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, scratch->match,
                          scratch->context);
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(scratch->match);

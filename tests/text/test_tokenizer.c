@@ -128,6 +128,27 @@ static void test_han_split(void **state) {
   tokenizer_close(tokenizer);
 }
 
+static void write_ranks(const char *directory, int skip_byte, const char *extra);
+
+/* The script alone: an ideographic full stop, which Han shares with other scripts, is punctuation and takes the line end along. */
+static void test_han_punctuation(void **state) {
+  (void)state;
+  char *directory = temporary_directory();
+  write_ranks(directory, -1, "44CC 256\n44CCCg== 257\n44A= 258\n5pw= 259\n5pys 260\n5pys44CC 261\n"); /* full stop; with a line end; ...; 本; 本 with it */
+  write_file(directory, "tokenizer_config.json", "{}");
+  struct tokenizer *tokenizer;
+  ASSERT_OK(tokenizer_open(&tokenizer, directory, err));
+  struct token_list ids = {0};
+  const char *text = "\xe6\x9c\xac\xe3\x80\x82\n";
+  ASSERT_OK(tokenizer_encode(tokenizer, text, strlen(text), EAGLET_SPECIAL_ALLOW, &ids, err));
+  assert_int_equal(ids.n, 2);
+  assert_int_equal(ids.ids[0], 260);
+  assert_int_equal(ids.ids[1], 257);
+  token_list_clear(&ids);
+  tokenizer_close(tokenizer);
+  temporary_remove(directory);
+}
+
 static void test_protected_spans(void **state) {
   (void)state;
   struct tokenizer *tokenizer = open_nano();
@@ -371,7 +392,7 @@ static void test_refusals(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nano_kimi),      cmocka_unit_test(test_names_and_reserved), cmocka_unit_test(test_kimi_k2_golden),
-      cmocka_unit_test(test_han_split),      cmocka_unit_test(test_protected_spans),    cmocka_unit_test(test_invalid_text),
+      cmocka_unit_test(test_han_punctuation), cmocka_unit_test(test_han_split),      cmocka_unit_test(test_protected_spans),    cmocka_unit_test(test_invalid_text),
       cmocka_unit_test(test_long_runs),      cmocka_unit_test(test_merge_loops_agree),  cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

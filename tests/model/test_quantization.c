@@ -122,6 +122,20 @@ static void test_method_refusals(void **state) {
   }
 }
 
+/* MLX writes a block of another name; its words would be taken for a broken plain weight. */
+static void test_mlx(void **state) {
+  (void)state;
+  char *source = memory_format("%s/tests/data/quantized/awq", getenv("EAGLET_TEST_ROOT"));
+  struct variant v;
+  variant_open(&v, source);
+  json_object_del(v.config, "quantization_config");
+  json_object_set_new(v.config, "quantization", json_pack("{s:i, s:i}", "group_size", 64, "bits", 4));
+  variant_add_all(&v, NULL);
+  variant_expect_refusal(&v, "MLX");
+  variant_close(&v);
+  free(source);
+}
+
 /* ---- one tensor changed ---- */
 
 static const char *left_out;
@@ -207,7 +221,8 @@ static void test_companions(void **state) {
                {L "mlp.up_proj.k_rotation", "k_rotation"},
                {L "self_attn.o_proj.weight", "both"},
                {L "mlp.up_proj.input_scale", NULL},
-               {L "self_attn.k_proj.k_scale", NULL}};
+               {L "self_attn.k_proj.k_scale", NULL},
+               {L "self_attn.kv_scale", NULL}};
   char *source = memory_format("%s/tests/data/quantized/awq", getenv("EAGLET_TEST_ROOT"));
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct variant v;
@@ -377,6 +392,7 @@ int main(void) {
       cmocka_unit_test(test_integer_refusals),
       cmocka_unit_test(test_harmless_keys),
       cmocka_unit_test(test_method_refusals),
+      cmocka_unit_test(test_mlx),
       cmocka_unit_test(test_missing_parts),
       cmocka_unit_test(test_bad_values),
       cmocka_unit_test(test_companions),

@@ -221,12 +221,17 @@ static void read_scales(struct field_reader *reader) {
     f->logit_scale = 1 / field_double(reader, "logits_scaling", 1);
   }
   if (row->logit_scale) f->logit_scale = field_double(reader, "logit_scale", 0.0625);
-  if (row->softcaps) {
-    bool silent = row->window_pattern == 2; /* Gemma 2's defaults; later members have none */
+  bool gemma2 = row->softcaps == SOFTCAP_BOTH; /* whose defaults are not "none" */
+  if (row->softcaps != SOFTCAP_NONE) {
     bool says_attention = json_object_get(reader->levels[0], "attn_logit_softcapping"),
          says_final = json_object_get(reader->levels[0], "final_logit_softcapping");
-    f->attention_softcap = field_double(reader, "attn_logit_softcapping", silent && !says_attention ? 50 : 0);
-    f->logit_softcap = field_double(reader, "final_logit_softcapping", silent && !says_final ? 30 : 0);
+    f->attention_softcap = field_double(reader, "attn_logit_softcapping", gemma2 && !says_attention ? 50 : 0);
+    f->logit_softcap = field_double(reader, "final_logit_softcapping", gemma2 && !says_final ? 30 : 0);
+  }
+  if (row->softcaps == SOFTCAP_FINAL && f->attention_softcap > 0) {
+    arch_warn(reader->arch, "%s: attn_logit_softcapping %g is not applied: no implementation of %s does", reader->what,
+              f->attention_softcap, f->row);
+    f->attention_softcap = 0;
   }
   if (row->scale == SCALE_QUERY_PRE) {
     double scalar = field_double(reader, "query_pre_attn_scalar", 256);

@@ -7,6 +7,11 @@
 #define EXPERTS_MAX 1024 /* what the router op takes */
 
 static const char experts_field[] = "n_routed_experts|num_experts|num_local_experts|moe_num_experts";
+/* What configs say about experts, for those that have none. */
+static const char every_field[] =
+    "n_routed_experts|num_experts|num_local_experts|moe_num_experts|num_experts_per_tok|num_experts_per_token|moe_k|moe_topk|"
+    "moe_intermediate_size|expert_intermediate_size|n_shared_experts|moe_num_shared_experts|shared_expert_intermediate_size|"
+    "norm_topk_prob|routed_scaling_factor|scoring_func|topk_method|n_group|topk_group|moe_norm_min";
 
 static int32_t first_router_layer(struct field_reader *reader, const struct tensor_facts *facts,
                                   const struct moe_names *names) {
@@ -126,6 +131,13 @@ static void mark(struct features *f, int32_t first, int32_t last, int32_t step, 
     f->layers[i].moe = step > 0 && i >= first && i <= last && (i + phase) % step == 0;
 }
 
+static bool any_marked(const struct features *f) {
+  for (int32_t i = 0; i < f->n_layers; i++) {
+    if (f->layers[i].moe) return true;
+  }
+  return false;
+}
+
 /* Which layers have experts. */
 static void mark_layers(struct field_reader *reader) {
   struct features *f = &reader->arch->features;
@@ -180,9 +192,15 @@ void arch_read_moe(struct field_reader *reader, const struct tensor_facts *facts
   if (reader->status != EAGLET_OK) return;
   const struct moe_names *names = arch_moe_names(reader->arch, facts->checkpoint);
   int32_t layer = first_router_layer(reader, facts, names);
+  mark_layers(reader);
+  if (!any_marked(f)) { /* dense throughout, whatever the config says about experts */
+    field_accept(reader, every_field);
+    return;
+  }
   moe->n_experts = field_int_or_tensor(
       reader, experts_field, 0, layer >= 0 ? module_axis(reader, facts, layer, names->router, ".weight", 0) : 0,
       "of the router");
+  if (moe->n_experts == 0) mark(f, 0, -1, 1, 0);
   if (moe->n_experts == 0 || reader->status != EAGLET_OK) return;
   field_positive(reader, "num_experts", moe->n_experts, EXPERTS_MAX);
   moe->n_picked =
@@ -194,6 +212,5 @@ void arch_read_moe(struct field_reader *reader, const struct tensor_facts *facts
   field_accept(reader, "moe_norm_min|experts_per_token");
   if (reader->status != EAGLET_OK) return;
   read_shared(reader, facts, names, layer);
-  mark_layers(reader);
   read_router(reader, facts, names, layer);
 }

@@ -40,6 +40,7 @@ enum moe_rule {
   MOE_RANGE,       /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
   MOE_INTERLEAVED  /* moe_layers, else every interleave_moe_layer_step-th */
 };
+enum softcap_rule { SOFTCAP_NONE, SOFTCAP_BOTH, SOFTCAP_FINAL };
 enum scale_rule { SCALE_HEAD_DIM /* D^-0.5 */, SCALE_QUERY_PRE /* query_pre_attn_scalar^-0.5 */, SCALE_MULTIPLIER /* attention_multiplier */ };
 
 /* Names after "layers.N."; NULL: the family has no such tensor. Where both a joint and separate names are given, the tensors decide. */
@@ -76,7 +77,8 @@ struct arch_row {
   enum rope_style rope_style;
   enum scale_rule scale;
   enum activation activation; /* when hidden_act is absent; ACTIVATION_SWIGLU_CLAMPED: whatever it says */
-  bool embed_sqrt, multipliers, logit_scale, softcaps, scale_queries, index_topk;
+  enum softcap_rule softcaps;
+  bool embed_sqrt, multipliers, logit_scale, scale_queries, index_topk;
   enum moe_rule moe;
   enum router_kind router;
   const struct moe_names *names[2]; /* the first whose router exists */

@@ -41,6 +41,8 @@ def text(model_type, **kw):
 
 
 LONG = dict(rope_type="longrope", short_factor=[1.0, 1.1, 1.3, 1.9], long_factor=[1.5, 2.5, 4.0, 8.0], rope_theta=10000.0)
+RD = dict(rope_type="default", rope_theta=10000.0)
+SIG = dict(VIS, model_type="siglip_vision_model")
 VARIANTS = {
     "gemma": lambda: cfg("GemmaConfig", head_dim=12, tie_word_embeddings=True),
     "gemma2": lambda: cfg("Gemma2Config", head_dim=12, hidden_size=40, query_pre_attn_scalar=20, sliding_window=7, attn_logit_softcapping=5.0,
@@ -104,7 +106,6 @@ VARIANTS = {
     "ernie4_5": lambda: cfg("Ernie4_5Config", head_dim=8, use_bias=True),
     "hunyuan_dense": lambda: cfg("HunYuanDenseV1Config", head_dim=8, attention_bias=True,
                                  rope_parameters=dict(rope_type="dynamic", alpha=50.0, factor=1.0, rope_theta=10000.0)),
-    "exaone4_full": lambda: cfg("Exaone4Config", head_dim=8, sliding_window=None),
     "exaone4": lambda: cfg("Exaone4Config", num_hidden_layers=4, sliding_window=7, sliding_window_pattern=2),
     "smollm3": lambda: cfg("SmolLM3Config", no_rope_layer_interval=2, use_sliding_window=True, sliding_window=6),
     "seed_oss": lambda: cfg("SeedOssConfig", head_dim=8, attention_bias=False, attention_out_bias=True),
@@ -130,6 +131,28 @@ VARIANTS = {
                              image_size=[28, 28])),
     "llama_yarn_factor": lambda: cfg("LlamaConfig", rope_parameters=dict(rope_type="yarn", factor=4.0, attention_factor=1.3, beta_fast=16, beta_slow=2,
                                      truncate=False, original_max_position_embeddings=32, rope_theta=10000.0)),
+    "qwen2_5_vl": lambda: wrap("Qwen2_5_VLConfig", text("qwen2_5_vl_text", rope_parameters=dict(rope_type="default", rope_theta=1e6, mrope_section=[1, 1, 2])), dict(depth=1, hidden_size=32, num_heads=2, patch_size=14, out_hidden_size=32, intermediate_size=32, fullatt_block_indexes=[0])),
+    "glm4v": lambda: wrap("Glm4vConfig", text("glm4v_text", rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[1, 1, 0])), dict(depth=1, hidden_size=32, num_heads=2, patch_size=14, out_hidden_size=32, intermediate_size=32, image_size=28)),
+    "glm4v_moe": lambda: wrap("Glm4vMoeConfig", text("glm4v_moe_text", head_dim=8, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=16, first_k_dense_replace=1, n_group=1, topk_group=1, rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[1, 1, 0])), dict(depth=1, hidden_size=32, num_heads=2, patch_size=14, out_hidden_size=32, intermediate_size=32, image_size=28)),
+    "idefics3": lambda: wrap("Idefics3Config", text("llama", rope_parameters=RD), dict(VIS, model_type="idefics3_vision")),
+    "mllama": lambda: wrap("MllamaConfig", text("mllama_text_model", num_hidden_layers=4, cross_attention_layers=[1], rope_parameters=RD, pad_token_id=2), dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_global_layers=1, attention_heads=2, vision_output_dim=64, image_size=28, patch_size=14, intermediate_layers_indices=[0], supported_aspect_ratios=[[1, 1]], max_num_tiles=1)),
+    "llava_next": lambda: wrap("LlavaNextConfig", text("mistral", sliding_window=9), dict(VIS, model_type="clip_vision_model", projection_dim=32)),
+    "qwen2_5_omni": lambda: transformers.Qwen2_5OmniThinkerConfig(text_config=text("qwen2_5_omni_text", rope_parameters=dict(rope_type="default", rope_theta=1e6, mrope_section=[1, 1, 2])), vision_config=dict(depth=1, hidden_size=32, num_heads=2, out_hidden_size=32, intermediate_size=32), audio_config=dict(d_model=32, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=32, output_dim=32)),
+    "ovis2": lambda: wrap("Ovis2Config", text("qwen2"), dict(VIS, vocab_size=40, hidden_stride=2, num_visual_indicator_tokens=5)),
+    "shieldgemma2": lambda: wrap("ShieldGemma2Config", text("gemma3_text", head_dim=8, query_pre_attn_scalar=8, sliding_window=6, tie_word_embeddings=True), SIG),
+    "qwen3_moe_step": lambda: cfg("Qwen3MoeConfig", num_hidden_layers=5, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[3], tie_word_embeddings=True),
+    "qwen2_moe_window": lambda: cfg("Qwen2MoeConfig", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16, use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    "ernie_interval": lambda: cfg("Ernie4_5_MoeConfig", num_hidden_layers=5, moe_num_experts=4, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=0, moe_layer_start_index=0, moe_layer_interval=2),
+    "gpt_oss_plain": lambda: cfg("GptOssConfig", head_dim=16, num_local_experts=4, num_experts_per_tok=1, sliding_window=5, attention_bias=False, tie_word_embeddings=True, layer_types=["full_attention", "sliding_attention", "full_attention"]),
+    "deepseek_v3_linear": lambda: cfg("DeepseekV3Config", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 3}, rope_parameters=dict(rope_type="linear", factor=3.0, rope_theta=1e4)),
+    "deepseek_v2_yarn": lambda: cfg("DeepseekV2Config", **{**MLA, **DSMOE, "topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2, "norm_topk_prob": False, "routed_scaling_factor": 16.0}, rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.707)),
+    "phi3_mini": lambda: cfg("Phi3Config", num_attention_heads=2, num_key_value_heads=2, partial_rotary_factor=0.75, rope_parameters=dict(rope_type="longrope", short_factor=[1.0] * 6, long_factor=[2.0] * 6, rope_theta=10000.0, partial_rotary_factor=0.75), original_max_position_embeddings=32),
+    "smollm3_list": lambda: cfg("SmolLM3Config", no_rope_layers=[0, 1, 0], attention_bias=True, mlp_bias=True),
+    "cohere2_full": lambda: cfg("Cohere2Config", sliding_window=5, layer_types=["full_attention"] * 3, attention_bias=True, tie_word_embeddings=False, logit_scale=1.0),
+    "gemma3_soft": lambda: cfg("Gemma3TextConfig", head_dim=8, query_pre_attn_scalar=8, sliding_window=6, attn_logit_softcapping=4.0, final_logit_softcapping=2.0, attention_bias=True, tie_word_embeddings=True),
+    "olmo3_yarn": lambda: cfg("Olmo3Config", num_hidden_layers=4, sliding_window=6, rope_parameters={"full_attention": dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=32, rope_theta=5e5), "sliding_attention": dict(rope_type="default", rope_theta=5e5)}),
+    "gpt2_tall": lambda: transformers.GPT2Config(vocab_size=96, n_embd=48, n_layer=5, n_head=6, n_positions=40, activation_function="gelu", tie_word_embeddings=False, bos_token_id=0, eos_token_id=1),
+    "llama4_dense": lambda: cfg("Llama4TextConfig", head_dim=8, num_local_experts=3, intermediate_size=24, intermediate_size_mlp=48, moe_layers=[1], attention_chunk_size=8, no_rope_layer_interval=2, attention_bias=True, tie_word_embeddings=True),
 }
 
 

@@ -87,8 +87,22 @@ struct weight weight_rows(const struct weight *w, int32_t begin, int32_t n) {
   return weight_rows_every(w, begin, 1, n);
 }
 
+static int64_t row_bytes(const struct weight *w) {
+  return (int64_t)w->n_in * formats[w->format].bits / 8;
+}
+
 const uint8_t *weight_row_data(const struct weight *w, int32_t row) {
-  return (const uint8_t *)w->data + (uint64_t)w->n_in * (uint64_t)formats[w->format].bits / 8 * stored_row(w, row);
+  return (const uint8_t *)w->data + row_bytes(w) * stored_row(w, row);
+}
+
+int64_t weight_row_stride(const struct weight *w) {
+  return row_bytes(w) * (w->row_step ? w->row_step : 1);
+}
+
+const uint8_t *weight_scales_adjacent(const struct weight *w, int32_t row) {
+  bool as_stored = weight_scaled(w) && !w->scale_transposed && w->scale_rows <= 1 && w->row_step <= 1 && w->global == 0;
+  if (!as_stored) return NULL;
+  return (const uint8_t *)w->scale + stored_row(w, row) * weight_groups(w) * (dtype_bits(w->scale_dtype) / 8);
 }
 
 /* ---- scales and zeros ---- */

@@ -84,6 +84,9 @@ struct weight weight_rows_every(const struct weight *w, int32_t begin, int32_t s
 
 /* Where row o begins; not for transposed or PACKED weights. */
 const uint8_t *weight_row_data(const struct weight *w, int32_t row);
+int64_t weight_row_stride(const struct weight *w);         /* bytes from one row to the next */
+/* Scales of rows [row, row + n) as they lie when those are n * n_groups neighbours that are used as stored; NULL otherwise. */
+const uint8_t *weight_scales_adjacent(const struct weight *w, int32_t row);
 static inline bool weight_scaled(const struct weight *w) { return w->format > WEIGHT_F16; }
 int32_t weight_groups(const struct weight *w);             /* scales of one row; 0 for plain weights */
 /* Scales and zeros of one row as F32 [n_groups]; zero may be NULL for F8 and F4, which have none. */

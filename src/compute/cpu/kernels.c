@@ -151,6 +151,7 @@ static void unpack_row(const struct weight *w, int32_t o, float *out) {
 struct dot_block {
   enum reader reader;
   int32_t n_in, group, n_groups;          /* group: n_in for formats without scales */
+  int64_t row_stride;                     /* bytes */
   struct weight_row rows[KERNEL_OUTPUTS]; /* past n_outputs the last one again: computed and dropped */
   int32_t n_outputs;
   const float *const *x;
@@ -247,14 +248,18 @@ static void dot_some(const struct dot_block *b, int n_rows) {
   }
 }
 
-/* Points the block at weight rows [o, o + n_outputs) as stored, their scales and zeros turned to F32 in the tile. */
+/* Points the block at weight rows [o, o + n_outputs) as stored, their scales and zeros turned to F32 in the tile. Short
+ * rows (an expert's) feel every call that is made for each of them. */
 static void aim_stored(struct dot_block *b, const struct rows_dot_params *p, int32_t o) {
   bool zeros = reader_has_zeros(b->reader);
-  int32_t stride = zeros ? 2 * b->n_groups : b->n_groups;
+  int32_t n_groups = b->n_groups, stride = zeros ? 2 * n_groups : n_groups;
+  const uint8_t *data = weight_row_data(p->w, o);
+  const uint8_t *scales = zeros || n_groups == 0 ? NULL : weight_scales_adjacent(p->w, o);
+  if (scales) dtype_to_f32(p->tile, scales, p->w->scale_dtype, (size_t)n_groups * (size_t)b->n_outputs);
   for (int32_t i = 0; i < b->n_outputs; i++) {
-    float *scale = p->tile + (size_t)i * (size_t)stride, *zero = scale + b->n_groups;
-    if (b->n_groups > 0) weight_row_scales(p->w, o + i, scale, zeros ? zero : NULL);
-    b->rows[i] = (struct weight_row){.data = weight_row_data(p->w, o + i), .scale = scale, .zero = zero};
+    float *scale = p->tile + (size_t)i * (size_t)stride, *zero = scale + n_groups;
+    if (n_groups > 0 && !scales) weight_row_scales(p->w, o + i, scale, zeros ? zero : NULL);
+    b->rows[i] = (struct weight_row){.data = data + i * b->row_stride, .scale = scale, .zero = zero};
   }
 }
 
@@ -284,7 +289,8 @@ static void rows_dot(const struct rows_dot_params *p) {
   struct dot_block b = {.reader = unpack ? READ_F32 : reader,
                         .n_in = w->n_in,
                         .group = weight_scaled(w) ? w->group : w->n_in,
-                        .n_groups = weight_groups(w)};
+                        .n_groups = weight_groups(w),
+                        .row_stride = weight_row_stride(w)};
   for (int32_t o = p->begin; o < p->end; o += KERNEL_OUTPUTS) {
     b.n_outputs = p->end - o < KERNEL_OUTPUTS ? p->end - o : KERNEL_OUTPUTS;
     b.out_first = o;

@@ -158,9 +158,9 @@ static enum eaglet_status translate_escape(struct translation *t, bool in_class,
     if (c == 'v') buffer_append_string(&t->out, "\\x{0b}"); /* PCRE2's \v is a set */
     else buffer_append(&t->out, t->at, 2);
   } else if (c == 'b' && !in_class)
-    buffer_append_string(&t->out, "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))");
+    buffer_append_string(&t->out, "(?:(?<=[" WORD LATIN_WORD "])(?![" WORD LATIN_WORD "])|(?<![" WORD LATIN_WORD "])(?=[" WORD LATIN_WORD "]))");
   else if (c == 'B' && !in_class)
-    buffer_append_string(&t->out, "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))");
+    buffer_append_string(&t->out, "(?:(?<=[" WORD LATIN_WORD "])(?=[" WORD LATIN_WORD "])|(?<![" WORD LATIN_WORD "])(?![" WORD LATIN_WORD "]))");
   else if ((uint8_t)c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
     return refuse(t, "this escape", err);
   else

@@ -86,6 +86,7 @@ static void test_language(void **state) {
       {"[[:alpha:]]+", "a\xc3\xa9" "1", "(a\xc3\xa9)"},
       {"x*", "axb", "()(x)()"},
       {"\\bb", "ab b", "(b)"},
+      {"\\b", "\xc2\xb2", "()()"},
       {"(?i:'s)", "'\xc5\xbf'S", "('\xc5\xbf)('S)"},
       {"\\u00e9|\\x{4f60}", "\xc3\xa9\xe4\xbd\xa0", "(\xc3\xa9)(\xe4\xbd\xa0)"},
       {"(?<=a).(?!c)", "abcab", "(b)"},

@@ -56,7 +56,8 @@ static enum eaglet_status set_mask(struct mask_job *job, int message, size_t beg
   for (size_t i = first, at = begin; i < past; i++) {
     size_t n;
     const char *bytes = tokenizer_bytes(job->template_->tokenizer, r->ids.ids[i], &n);
-    if (!bytes || at + n > end || memcmp(r->output.text.data + at, bytes, n) != 0)
+    if (!bytes || (tokenizer_keeps_text(job->template_->tokenizer) &&
+                   (at + n > end || memcmp(r->output.text.data + at, bytes, n) != 0)))
       FAIL(job->err, EAGLET_E_INTERNAL, "message %d: token %zu does not decode to the reply's text", message, i);
     at += n;
     job->mask[i] = 1;

@@ -207,6 +207,8 @@ const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_
   return tokenizer->blob + tokenizer->at[id];
 }
 
+bool tokenizer_keeps_text(const struct tokenizer *tokenizer) { return !tokenizer->rewrites; }
+
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id) {
   const struct added_token *token = added_by_id(tokenizer, id);
   return token && token->special;

@@ -45,6 +45,7 @@ int32_t tokenizer_n_ids(const struct tokenizer *tokenizer);           /* ids are
 /* What a token decodes to, bytes (special tokens: their text; a SentencePiece space is a space). Valid as long as the tokenizer.
  * NULL for an id that is not a token. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
+bool tokenizer_keeps_text(const struct tokenizer *tokenizer); /* the bytes of a text's tokens are the text, always */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id); /* by added_tokens_decoder's "special" */
 int32_t tokenizer_special_id(const struct tokenizer *tokenizer, const char *text); /* -1 when none */
 const int32_t *tokenizer_special_ids(const struct tokenizer *tokenizer, size_t *n); /* all added tokens, sorted */

@@ -109,6 +109,7 @@ struct splitter; /* the chain of stages */
 enum eaglet_status splitter_create(struct splitter **splitter, const json_t *spec, const char *what, struct eaglet_error *err) MUST_USE;
 void splitter_free(struct splitter *splitter);
 bool splitter_ends_in_bytes(const struct splitter *splitter); /* pieces are raw bytes: the last stage is ByteLevel */
+bool splitter_keeps_text(const struct splitter *splitter);    /* pieces joined are the text */
 bool splitter_wants_first(const struct splitter *splitter);   /* a stage asks whether a piece begins the text */
 
 struct split_job {

@@ -42,6 +42,7 @@ enum eaglet_status json_model_configure(struct tokenizer *tokenizer, json_t *doc
   TRY(normalizer_create(&model->normalizer, json_object_get(document, "normalizer"), what, err));
   TRY(splitter_create(&model->splitter, json_object_get(document, "pre_tokenizer"), what, err));
   model->bytes = splitter_ends_in_bytes(model->splitter);
+  tokenizer->rewrites = !model->bytes || model->normalizer || !splitter_keeps_text(model->splitter);
   return decoder_create(&model->decoder, &tokenizer->decode, json_object_get(document, "decoder"), what, err);
 }
 
@@ -249,8 +250,10 @@ enum eaglet_status json_model_finish(struct tokenizer *tokenizer, const char *wh
     bpe_pairs_add(&model->pairs, merge->left, merge->right, merge->rank, merge->id);
   }
   model->cut_marks = marks_cut(model);
+  tokenizer->rewrites |= !model->byte_ids_complete;
   model->whole = memory_alloc((size_t)model->n_keys + 1);
   TRY(added_finish(tokenizer, what, err));
+  for (size_t i = 0; i < tokenizer->n_added; i++) tokenizer->rewrites |= tokenizer->added[i].lstrip || tokenizer->added[i].rstrip;
   struct regex_scratch *scratch = regex_scratch_create();
   enum eaglet_status status = build_normalized_set(tokenizer, scratch, what, err);
   if (status == EAGLET_OK) status = build_decoded(tokenizer, scratch, err);

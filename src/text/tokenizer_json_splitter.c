@@ -38,6 +38,14 @@ struct splitter {
 
 bool splitter_ends_in_bytes(const struct splitter *splitter) { return splitter->bytes; }
 
+bool splitter_keeps_text(const struct splitter *splitter) {
+  for (size_t i = 0; i < splitter->n; i++) {
+    const struct stage *stage = &splitter->stages[i];
+    if (stage->kind == STAGE_METASPACE || stage->kind == STAGE_PREFIX_SPACE || stage->behavior == REMOVED) return false;
+  }
+  return true;
+}
+
 bool splitter_wants_first(const struct splitter *splitter) {
   for (size_t i = 0; i < splitter->n; i++)
     if (splitter->stages[i].kind == STAGE_METASPACE && splitter->stages[i].prepend == PREPEND_FIRST) return true;

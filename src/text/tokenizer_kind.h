@@ -85,6 +85,7 @@ struct tokenizer {
   uint32_t *at;         /* [n_base + 1] */
   uint8_t *token_flags; /* [n_base], NULL: all are known and none is a byte token */
   struct decode_rules decode;
+  bool rewrites; /* the bytes of a text's tokens need not be the text: it is normalised, or characters can be unknown */
   uint64_t hash;
   struct token_list before, after; /* ids that stand around a raw text (BOS, EOS) */
 

@@ -85,10 +85,13 @@ static void check_golden(const char *name) {
     n_bad += check_encoding(tokenizer, label, row, "ids_ordinary", EAGLET_SPECIAL_AS_TEXT);
     n_bad += check_decoding(tokenizer, label, row, "decoded", false);
     n_bad += check_decoding(tokenizer, label, row, "decoded_skip", true);
+    const json_t *text = json_object_get(row, "text"), *decoded = json_object_get(row, "decoded");
+    if (tokenizer_keeps_text(tokenizer) && !json_equal(text, decoded)) fail_msg("%s: text is not kept", label);
     json_decref(row);
   }
   assert_int_equal(n, 687);
   assert_int_equal(n_bad, 0);
+  assert_int_equal(tokenizer_keeps_text(tokenizer), strcmp(name, "qwen3") != 0 && strcmp(name, "llama2") != 0 && strcmp(name, "mistral03") != 0);
   file_lines_close(lines);
   tokenizer_close(tokenizer);
   free(golden);
@@ -443,6 +446,7 @@ static void test_decoders(void **state) {
   CHECK_TEXT(tokenizer, " \xe2\x82\xac\xef\xbd\x9c", 0, 1, 2, 3, 4);
   CHECK_TEXT(tokenizer, "\xef\xbf\xbd ", 1, 0);
   check_ids(tokenizer, " \xe2\x82\xac", EAGLET_SPECIAL_ALLOW, "0 1 2 3");
+  assert_false(tokenizer_keeps_text(tokenizer)); /* letters are missing */
   tokenizer_close(tokenizer);
   const struct spec none = {.vocab = vocab, .decoder = "null"};
   tokenizer = open_spec(&none);

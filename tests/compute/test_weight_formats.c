@@ -147,6 +147,24 @@ static void test_int8(void **state) {
   expect_read(&w, expected);
 }
 
+/* The last group of a row may be cut off. */
+static void test_cut_groups(void **state) {
+  (void)state;
+  int8_t codes[3 * 80];
+  float expected[3 * 80], scales[9];
+  for (int i = 0; i < 3 * 80; i++) codes[i] = (int8_t)(i * 11 % 251 - 125);
+  for (int i = 0; i < 9; i++) scales[i] = 0.01f + 0.001f * (float)i;
+  const struct weight w = {.format = WEIGHT_INT8,
+                           .n_out = 3,
+                           .n_in = 80,
+                           .data = codes,
+                           .scale = scales,
+                           .scale_dtype = DTYPE_F32,
+                           .group = 32};
+  for (int i = 0; i < 3 * 80; i++) expected[i] = (float)codes[i] * scales[i / 80 * 3 + i % 80 / 32];
+  expect_read(&w, expected);
+}
+
 /* Nibbles with packed zero points along the outputs, as compressed-tensors packs them. */
 static void test_int4_zeros(void **state) {
   (void)state;
@@ -219,8 +237,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_float8), cmocka_unit_test(test_float8_block_edges),
       cmocka_unit_test(test_float4), cmocka_unit_test(test_int8),
-      cmocka_unit_test(test_int4_zeros), cmocka_unit_test(test_fields),
-      cmocka_unit_test(test_awq_order),
+      cmocka_unit_test(test_cut_groups), cmocka_unit_test(test_int4_zeros),
+      cmocka_unit_test(test_fields),     cmocka_unit_test(test_awq_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,7 @@ static enum reader reader_of(const struct weight *w) {
       [WEIGHT_F8_E5M2] = READ_SLOWLY};
   if (w->transposed || w->group_index || w->n_in % 16 != 0) return READ_SLOWLY;
   if (weight_scaled(w) && w->group % 16 != 0) return READ_SLOWLY;
+  if (weight_scaled(w) && w->format != WEIGHT_F8_E4M3 && w->n_in % w->group != 0) return READ_SLOWLY;
   if (w->format == WEIGHT_INT4 && w->zero_kind != WEIGHT_ZERO_NONE) return READ_INT4_ZERO;
   return readers[w->format];
 }
@@ -169,7 +170,8 @@ static inline ALWAYS_INLINE void dot_rows(const struct dot_block *b, enum reader
   for (int32_t first = 0, g = 0; first < n_whole; first += step, g++) {
     v16 group[KERNEL_OUTPUTS];
     for (int o = 0; o < KERNEL_OUTPUTS; o++) group[o] = read_group(reader, &b->rows[o], g);
-    int32_t end = reader_scales(reader) && first + step > n_whole ? n_whole : first + step;
+    int32_t end = first + step;
+    if (reader == READ_F8 && end > n_whole) end = n_whole; /* only blocks are cut off at the edge */
     for (int32_t k = first; k < end; k += 16) {
       v16 w[KERNEL_OUTPUTS];
       for (int o = 0; o < KERNEL_OUTPUTS; o++) w[o] = read16(reader, &b->rows[o], group[o], g, k);

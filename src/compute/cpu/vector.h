@@ -284,10 +284,15 @@ static inline v16 v_f8(const void *p) {
   return v_mul(v_half(_mm256_or_si256(halves, nan)), v_set(256.0f));
 }
 #endif
-/* first, first + 1, ..., first + 15 */
+/* first, first + 1, ..., first + 15; a constant where first is one */
 static inline v16 v_codes(float first) {
-  static const float codes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return v_add(v_load(codes), v_set(first));
+#if defined(KERNELS_AVX512)
+  return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_ps(first));
+#elif defined(KERNELS_AVX2)
+  return v_add(V2(_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)), v_set(first));
+#else
+  V_EACH(first + (float)i);
+#endif
 }
 
 /* The sum of the lanes by one fixed tree: halves are added until one number is left. v_sum4 does four at once, bit for

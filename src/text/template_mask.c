@@ -47,9 +47,16 @@ static size_t offset_of(const struct rendering *r, size_t token) {
   return token < r->ids.n ? r->offsets[token] : r->output.text.length;
 }
 
+static bool is_spaces(const char *text, size_t begin, size_t end) {
+  while (begin < end && text[begin] == ' ') begin++;
+  return begin == end;
+}
+
 static enum eaglet_status set_mask(struct mask_job *job, int message, size_t begin, size_t end) {
   const struct rendering *r = job->rendering;
   size_t first = token_from(r, begin), past = token_from(r, end);
+  /* A space before the reply that is one token with its first word: the model writes that token. */
+  if (offset_of(r, first) != begin && first > 0 && is_spaces(r->output.text.data, r->offsets[first - 1], begin)) begin = r->offsets[--first];
   if (offset_of(r, first) != begin || offset_of(r, past) != end)
     FAIL(job->err, EAGLET_E_INPUT, "message %d: a token straddles the %s of the reply (byte %zu of the rendered text)", message,
          offset_of(r, first) != begin ? "start" : "end", offset_of(r, first) != begin ? begin : end);

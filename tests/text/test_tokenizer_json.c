@@ -4,6 +4,7 @@
 #include "support.h"
 #include "base/util.h"
 #include "text/detokenizer.h"
+#include "text/template.h"
 #include "text/tokenizer.h"
 
 static struct tokenizer *open_shared(const char *name) {
@@ -454,6 +455,36 @@ static void test_decoders(void **state) {
   tokenizer_close(tokenizer);
 }
 
+/* The space before a reply is one token with its first letter: the model writes that token, so it is trained. And a reply that
+ * normalisation changes has a mask although its tokens do not spell it. */
+static void test_mask(void **state) {
+  (void)state;
+  const struct spec spec = {.vocab = "\"" MARK "a\":0,\"b\":1,\"" MARK "\":2,\"a\":3,\":\":4,\"\xc3\xa9\":5", .merges = "[\"" MARK "\",\"a\"]",
+                            .added = "{\"id\":6,\"content\":\"</s>\",\"special\":true,\"normalized\":false}",
+                            .normalizer = "{\"type\":\"NFC\"}",
+                            .splitter = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"first\",\"split\":false}"};
+  struct tokenizer *tokenizer = open_spec(&spec);
+  const char *source = "{% for m in messages %}{% if m.role == 'user' %}b: {{ m.content }}{% else %}b: {{ m.content }}</s>{% endif %}{% endfor %}"
+                       "{% if add_generation_prompt %}b:{% endif %}";
+  struct chat_template *chat;
+  ASSERT_OK(chat_template_parse(&chat, source, strlen(source), tokenizer, err));
+  json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "b", "role", "assistant", "content", "abe\xcc\x81");
+  struct chat_tokenize_params params = {.chat = {.messages = messages}};
+  struct chat_tokens tokens;
+  ASSERT_OK(chat_template_tokenize(chat, &params, &tokens, err));
+  static const int32_t ids[] = {2, 1, 4, 2, 1, 1, 4, 0, 1, 5, 6};
+  static const uint8_t mask[] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1};
+  assert_int_equal(tokens.n, 11);
+  for (size_t i = 0; i < 11; i++) {
+    assert_int_equal(tokens.ids[i], ids[i]);
+    assert_int_equal(tokens.mask[i], mask[i]);
+  }
+  chat_tokens_clear(&tokens);
+  json_decref(messages);
+  chat_template_close(chat);
+  tokenizer_close(tokenizer);
+}
+
 /* Ids between the vocabulary and the added tokens that nothing has (bug report B12: no crash for any id). */
 static void test_holes(void **state) {
   (void)state;
@@ -572,7 +603,7 @@ int main(void) {
       cmocka_unit_test(test_protection_and_offsets),
       cmocka_unit_test(test_normalizers),  cmocka_unit_test(test_splitters),      cmocka_unit_test(test_model_flags),
       cmocka_unit_test(test_surrounding),  cmocka_unit_test(test_decoders),       cmocka_unit_test(test_holes),
-      cmocka_unit_test(test_configured_tokens),
+      cmocka_unit_test(test_configured_tokens), cmocka_unit_test(test_mask),
       cmocka_unit_test(test_refusals),     cmocka_unit_test(test_truncation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,6 +165,11 @@ EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_detokenize(const struct eag
 struct eaglet_detokenizer;
 EAGLET_API struct eaglet_detokenizer *eaglet_detokenizer_create(const struct eaglet_tokenizer *tokenizer);
 EAGLET_API void eaglet_detokenizer_free(struct eaglet_detokenizer *detokenizer);
+/* Leave special tokens out of the text (default: they are shown). */
+EAGLET_API void eaglet_detokenizer_skip_special(struct eaglet_detokenizer *detokenizer, bool skip);
+/* What comes next continues the text of these ids (a prompt): the space that a text starts with is not dropped again, a character that
+ * they leave unfinished is finished. Special tokens among them are no text. */
+EAGLET_API void eaglet_detokenizer_follow(struct eaglet_detokenizer *detokenizer, const int32_t *ids, size_t n_ids);
 /* Returns the new text (NUL-terminated, possibly empty), valid until the next call on this detokenizer. */
 EAGLET_API const char *eaglet_detokenizer_push(struct eaglet_detokenizer *detokenizer, int32_t id);
 EAGLET_API const char *eaglet_detokenizer_finish(struct eaglet_detokenizer *detokenizer);

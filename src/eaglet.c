@@ -182,6 +182,18 @@ void eaglet_detokenizer_free(struct eaglet_detokenizer *detokenizer) {
   free(detokenizer);
 }
 
+void eaglet_detokenizer_skip_special(struct eaglet_detokenizer *detokenizer, bool skip) {
+  detokenizer->stream.skip_special = skip;
+}
+
+void eaglet_detokenizer_follow(struct eaglet_detokenizer *detokenizer, const int32_t *ids, size_t n_ids) {
+  bool skip = detokenizer->stream.skip_special;
+  detokenizer->stream.skip_special = true;
+  for (size_t i = 0; i < n_ids; i++) detokenizer_push(&detokenizer->stream, ids[i], &detokenizer->out);
+  detokenizer->stream.skip_special = skip;
+  buffer_reset(&detokenizer->out);
+}
+
 static const char *streamed(const struct eaglet_detokenizer *detokenizer) {
   return detokenizer->out.data ? detokenizer->out.data : "";
 }

@@ -1,7 +1,9 @@
 /* cmd_generate.c - `eaglet generate`. */
 #include "cli/cli.h"
 
+#include "base/buffer.h"
 #include "base/memory.h"
+#include "base/util.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@ struct generate {
   const char *model, *prompt, *messages, *tokens;
   struct eaglet_engine_params engine;
   struct eaglet_sequence_params sequence;
-  struct eaglet_tokenizer *tokenizer;
+  struct eaglet_tokenizer *tokenizer; /* NULL: ids in, ids out */
   int32_t *prompt_ids;
   size_t n_prompt;
 };
@@ -69,37 +71,54 @@ static json_t *ids_json(const int32_t *ids, size_t n) {
 static double acceptance_length(const struct eaglet_sequence_stats *s) { return s->rounds > 0 ? (double)(s->output_tokens - 1) / s->rounds : 0; }
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 
-static enum eaglet_status print_result(const struct generate *g, const struct eaglet_sequence *sequence, struct eaglet_error *err) {
+/* A decoder (of text, not of special tokens) that stands where the output begins: behind the prompt, so that what it gives continues the prompt's text. A reply to
+ * messages is a text of its own. */
+static struct eaglet_detokenizer *output_decoder(const struct generate *g) {
+  if (!g->tokenizer) return NULL;
+  struct eaglet_detokenizer *decoder = eaglet_detokenizer_create(g->tokenizer);
+  eaglet_detokenizer_skip_special(decoder, true);
+  if (!g->messages) eaglet_detokenizer_follow(decoder, g->prompt_ids, g->n_prompt);
+  return decoder;
+}
+
+static void output_text(const struct generate *g, const int32_t *ids, size_t n, struct buffer *text) {
+  struct eaglet_detokenizer *decoder = output_decoder(g);
+  if (!decoder) return;
+  for (size_t i = 0; i < n; i++) buffer_append_string(text, eaglet_detokenizer_push(decoder, ids[i]));
+  buffer_append_string(text, eaglet_detokenizer_finish(decoder));
+  eaglet_detokenizer_free(decoder);
+}
+
+static void print_result(const struct generate *g, const struct eaglet_sequence *sequence) {
   const int32_t *ids;
-  size_t n = (size_t)eaglet_sequence_output(sequence, &ids);
+  size_t n = (size_t)eaglet_sequence_output(sequence, &ids), ends = eaglet_sequence_stop(sequence) == EAGLET_STOP_TOKEN;
   const struct eaglet_sequence_stats *s = eaglet_sequence_stats(sequence);
   if (!g->cli->json) {
     if (!g->cli->quiet) {
       fprintf(stderr, "%d tokens, %.0f tok/s (prompt %d, %.0f tok/s), %d rounds, acceptance length %.2f\n", s->output_tokens,
               rate(s->output_tokens - 1, s->decode_s), s->prompt_tokens, rate(s->prompt_tokens, s->prefill_s), s->rounds, acceptance_length(s));
     }
-    return EAGLET_OK;
+    return;
   }
-  struct eaglet_text text = {0};
-  TRY(eaglet_detokenize(g->tokenizer, ids, n, &text, err));
+  struct buffer text = {0};
+  output_text(g, ids, n - ends, &text); /* the token that ends the output is no text */
   json_t *stats = json_pack("{s:i,s:i,s:f,s:f,s:i,s:i,s:i,s:f}", "prompt_tokens", s->prompt_tokens, "output_tokens", s->output_tokens,
                             "prefill_tok_s", rate(s->prompt_tokens, s->prefill_s), "decode_tok_s", rate(s->output_tokens - 1, s->decode_s),
                             "rounds", s->rounds, "drafted", s->drafted, "accepted", s->accepted, "acceptance_length", acceptance_length(s));
   json_t *document = json_object();
   json_object_set_new(document, "prompt_ids", ids_json(g->prompt_ids, g->n_prompt));
   json_object_set_new(document, "output_ids", ids_json(ids, n));
-  json_object_set_new(document, "text", json_stringn(text.data, text.length));
+  json_object_set_new(document, "text", g->tokenizer ? json_stringn(text.data ? text.data : "", text.length) : json_null());
   json_object_set_new(document, "stats", stats);
   struct eaglet_text dump = json_dump(document, 0);
   puts(dump.data);
   eaglet_text_clear(&dump);
-  eaglet_text_clear(&text);
+  buffer_clear(&text);
   json_decref(document);
-  return EAGLET_OK;
 }
 
 static enum eaglet_status decode(const struct generate *g, struct eaglet_engine *engine, struct eaglet_sequence *sequence, struct eaglet_error *err) {
-  struct eaglet_detokenizer *stream = eaglet_detokenizer_create(g->tokenizer);
+  struct eaglet_detokenizer *stream = output_decoder(g);
   enum eaglet_status status = EAGLET_OK;
   int32_t shown = 0, n_live = 1;
   while (status == EAGLET_OK && n_live > 0) {
@@ -108,14 +127,19 @@ static enum eaglet_status decode(const struct generate *g, struct eaglet_engine 
     const int32_t *ids;
     int32_t n = eaglet_sequence_output(sequence, &ids);
     bool stopped = eaglet_sequence_stop(sequence) == EAGLET_STOP_TOKEN;
-    for (; !g->cli->json && shown < n - (stopped ? 1 : 0); shown++) fputs(eaglet_detokenizer_push(stream, ids[shown]), stdout);
+    for (; !g->cli->json && shown < n - (stopped ? 1 : 0); shown++) {
+      if (stream)
+        fputs(eaglet_detokenizer_push(stream, ids[shown]), stdout);
+      else
+        printf("%d ", ids[shown]);
+    }
     fflush(stdout);
   }
   if (!g->cli->json) {
-    fputs(eaglet_detokenizer_finish(stream), stdout);
+    if (stream) fputs(eaglet_detokenizer_finish(stream), stdout);
     putchar('\n');
   }
-  eaglet_detokenizer_free(stream);
+  if (stream) eaglet_detokenizer_free(stream);
   return status;
 }
 
@@ -123,7 +147,9 @@ static enum eaglet_status generate_run(struct generate *g, struct eaglet_error *
   struct eaglet_engine *engine = NULL;
   struct eaglet_sequence *sequence = NULL;
   enum eaglet_status status = EAGLET_OK;
-  TRY_GOTO(eaglet_tokenizer_open(&g->tokenizer, g->model, g->cli->env.hub_cache, err), done);
+  status = eaglet_tokenizer_open(&g->tokenizer, g->model, g->cli->env.hub_cache, err);
+  if (status != EAGLET_OK && !g->tokens) goto done;
+  if (status != EAGLET_OK) log_warning("%s; ids are printed as ids", err->message);
   TRY_GOTO(read_prompt(g, err), done);
   if (g->n_prompt == 0) {
     status = error_set(err, EAGLET_E_INPUT, "the prompt is empty");
@@ -134,7 +160,7 @@ static enum eaglet_status generate_run(struct generate *g, struct eaglet_error *
   TRY_GOTO(eaglet_engine_open(&engine, &g->engine, err), done);
   TRY_GOTO(eaglet_sequence_create(&sequence, engine, &g->sequence, err), done);
   TRY_GOTO(decode(g, engine, sequence, err), done);
-  status = print_result(g, sequence, err);
+  print_result(g, sequence);
 done:
   eaglet_sequence_free(sequence);
   eaglet_engine_close(engine);

@@ -2,7 +2,7 @@
 # test_generate.sh EAGLET ROOT - `generate` from the command line: continuations of raw prompts join the prompt's text (the golden texts of
 # stories260k, a trained model that is not ours), ids in and ids out without a tokenizer.
 set -eu
-eaglet=$1 root=$2
+eaglet=$(realpath "$1") root=$2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() {

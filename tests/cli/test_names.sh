@@ -3,7 +3,7 @@
 # command that takes a model or a head, exit codes of what is not there; --ignore-index. Method: the models that ship, linked as the
 # hub's client links them.
 set -eu
-eaglet=$1 root=$2
+eaglet=$(realpath "$1") root=$2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 unset HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_HOME XDG_CACHE_HOME

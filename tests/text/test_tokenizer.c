@@ -112,6 +112,33 @@ static void test_kimi_k2_golden(void **state) {
   free(golden);
 }
 
+/* Rendered conversations of Kimi K2's templates. */
+static void test_kimi_k2_chat_ids(void **state) {
+  (void)state;
+  char *golden = shared_path("public/golden/chat_ids.jsonl");
+  if (!golden) skip();
+  char *directory = kimi_k2_directory();
+  struct tokenizer *tokenizer;
+  struct file_lines *lines;
+  json_t *row;
+  int n = 0;
+  ASSERT_OK(tokenizer_open(&tokenizer, directory, err));
+  ASSERT_OK(file_lines_open(&lines, golden, err));
+  while ((row = next_row(lines))) {
+    if (strcmp(json_string_value(json_object_get(row, "tokenizer")), "kimi_k2") == 0) {
+      char label[64];
+      snprintf(label, sizeof label, "chat_ids row %d", n++);
+      check_string(tokenizer, label, json_object_get(row, "rendered"), json_object_get(row, "ids"), EAGLET_SPECIAL_ALLOW);
+    }
+    json_decref(row);
+  }
+  assert_true(n > 150);
+  file_lines_close(lines);
+  tokenizer_close(tokenizer);
+  temporary_remove(directory);
+  free(golden);
+}
+
 /* Bug report B12: a Han-aware split, and an unnamed reserved id. */
 static void test_han_split(void **state) {
   (void)state;
@@ -391,7 +418,7 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_nano_kimi),      cmocka_unit_test(test_names_and_reserved), cmocka_unit_test(test_kimi_k2_golden),
+      cmocka_unit_test(test_nano_kimi),      cmocka_unit_test(test_names_and_reserved), cmocka_unit_test(test_kimi_k2_golden),      cmocka_unit_test(test_kimi_k2_chat_ids),
       cmocka_unit_test(test_han_punctuation), cmocka_unit_test(test_han_split),      cmocka_unit_test(test_protected_spans),    cmocka_unit_test(test_invalid_text),
       cmocka_unit_test(test_long_runs),      cmocka_unit_test(test_merge_loops_agree),  cmocka_unit_test(test_refusals),
   };

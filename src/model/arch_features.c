@@ -2,62 +2,9 @@
  * arch_features.h. Shapes win where the config is silent; where both speak and differ, the checkpoint is refused. */
 #include "model/arch_features.h"
 
-#include "model/linear.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-int32_t tensor_axis(const struct field_reader *reader, const struct tensor_facts *facts, int32_t layer,
-                    const char *name, int axis) {
-  char full[512];
-  snprintf(full, sizeof full, "%s%d.%s", reader->arch->chain.layers_prefix, layer, name);
-  const struct tensor_entry *tensor = checkpoint_peek(facts->checkpoint, full);
-  size_t length = strlen(full), tail = strlen(".weight");
-  if ((!tensor || tensor->rank == 2) && length > tail && strcmp(full + length - tail, ".weight") == 0) {
-    full[length - tail] = '\0'; /* quantised linears have their extents in other tensors */
-    return linear_axis(facts->checkpoint, full, axis);
-  }
-  return tensor && axis < tensor->rank && tensor->shape[axis] <= INT32_MAX ? (int32_t)tensor->shape[axis] : -1;
-}
-
-int32_t module_axis(const struct field_reader *reader, const struct tensor_facts *facts, int32_t layer,
-                    const char *module, const char *tail, int axis) {
-  char name[160];
-  if (!module) return -1;
-  snprintf(name, sizeof name, "%s%s", module, tail);
-  return tensor_axis(reader, facts, layer, name, axis);
-}
-
-int32_t row_default(const struct tensor_facts *facts, int32_t value) {
-  return facts->fingerprinted || value == 0 ? FIELD_REQUIRED : value;
-}
-
-bool list_has_layer(const json_t *list, int32_t layer) {
-  size_t i;
-  json_t *value;
-  json_array_foreach((json_t *)list, i, value) {
-    if (json_is_integer(value) && json_integer_value(value) == layer) return true;
-  }
-  return false;
-}
-
-void field_positive(struct field_reader *reader, const char *name, int32_t value, int32_t max) {
-  if (reader->status == EAGLET_OK && (value < 1 || value > max))
-    field_fail(reader, "%s%s: expected 1..%d, found %d", reader->paths[0], name, max, value);
-}
-
-bool flag_or_tensor(struct field_reader *reader, const struct tensor_facts *facts, const struct flag_witness *w) {
-  bool present = module_axis(reader, facts, w->layer, w->module, w->tail, 0) >= 0;
-  struct field_place place = field_find(reader, w->name);
-  bool value = field_bool(reader, w->name, present);
-  if (!place.value) {
-    char from[160];
-    snprintf(from, sizeof from, "tensor %s%s %s", w->module ? w->module : "", w->tail, present ? "present" : "absent");
-    field_note(reader, w->name, json_boolean(value), from);
-  }
-  return value;
-}
 
 /* One of the row's bias rules; see struct bias_rule. */
 static bool read_bias(struct field_reader *reader, const struct tensor_facts *facts, const char *rule,

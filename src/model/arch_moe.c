@@ -99,13 +99,16 @@ static void read_shared(struct field_reader *reader, const struct tensor_facts *
                         int32_t layer) {
   struct moe_features *moe = &reader->arch->features.moe;
   char module[160];
-  if (!names->shared) return;
-  snprintf(module, sizeof module, "%s%s", names->shared, "up_proj");
+  if (!names->shared && !names->shared_joint) return;
+  snprintf(module, sizeof module, "%s%s", names->shared_joint ? names->shared_joint : names->shared,
+           names->shared_joint ? "" : "up_proj");
   int32_t width = module_axis(reader, facts, layer, module, ".weight", 0);
-  struct field_place whole = field_find(reader, "shared_expert_intermediate_size"),
+  if (names->shared_joint && width > 0) width /= 2;
+  struct field_place whole = field_find(reader, "shared_expert_intermediate_size|shared_intermediate_size"),
                      count = field_find(reader, "n_shared_experts|moe_num_shared_experts|num_shared_experts");
   if (whole.value)
-    moe->shared_intermediate = field_int_or_tensor(reader, "shared_expert_intermediate_size", 0, width, module);
+    moe->shared_intermediate =
+        field_int_or_tensor(reader, "shared_expert_intermediate_size|shared_intermediate_size", 0, width, module);
   else if (count.value)
     moe->shared_intermediate =
         field_int(reader, "n_shared_experts|moe_num_shared_experts|num_shared_experts", 0) * moe->intermediate;

@@ -114,7 +114,8 @@ static const struct moe_names moe_block_sparse = {
     .down = "w2"};
 static const struct moe_names moe_granite = {.router = "block_sparse_moe.router.layer",
                                              .expert = "",
-                                             .shared = "shared_mlp.",
+                                             .shared_joint = "shared_mlp.input_linear",
+                                             .shared_down = "shared_mlp.output_linear",
                                              .stack_gate_up = "block_sparse_moe.input_linear",
                                              .stack_down = "block_sparse_moe.output_linear",
                                              .stack_layout = GATE_UP_HALVES};
@@ -281,7 +282,7 @@ static const struct arch_row rows[] = {
     {.model_types = "ernie4_5_moe|ernie4_5_moe_vl_text", .architecture = "Ernie4_5_MoeForCausalLM", .layer = &layer_standard,
      .bias = {.qkv = "use_bias", .o = "use_bias", .ffn = "use_bias"}, .rope_style = ROPE_INTERLEAVED, .moe = MOE_RANGE,
      .router = ROUTER_SOFTMAX_ALL, .names = {&moe_ernie}, .normalise = true, .norm_eps = 1e-5, .theta = 5e5, .expert_scale = 1},
-    {.model_types = "granitemoe", .architecture = "GraniteMoeForCausalLM", .layer = &layer_standard, .bias = BIAS_ATTENTION,
+    {.model_types = "granitemoe|granitemoeshared", .architecture = "GraniteMoeForCausalLM", .layer = &layer_standard, .bias = BIAS_ATTENTION,
      .scale = SCALE_MULTIPLIER, .multipliers = true, .moe = MOE_ALL, .router = ROUTER_TOPK_SOFTMAX, .names = {&moe_granite},
      .expert_is_intermediate = true, .norm_eps = 1e-6, .theta = 1e4, .expert_scale = 1},
     {.model_types = "gpt_oss", .architecture = "GptOssForCausalLM", .layer = &layer_standard,
@@ -303,7 +304,7 @@ static const struct arch_row rows[] = {
     {.model_types = "gemma3n_text|gemma4|gemma4_text", .refusal = "per-layer embeddings and shared key-value layers"},
     {.model_types = "deepseek_v4", .refusal = "compressed sparse attention"},
     {.model_types = "mistral4", .refusal = "latent attention with position-dependent query scaling"},
-    {.model_types = "granitemoeshared|phimoe|afmoe|longcat_flash|mimo_v2_flash|hunyuan_v1_moe|step3p5|step3p7",
+    {.model_types = "phimoe|afmoe|longcat_flash|mimo_v2_flash|hunyuan_v1_moe|step3p5|step3p7",
      .refusal = "a mixture of experts of a kind that no row describes"},
     {.model_types = "stablelm|gpt_neox|gpt_neo|gptj|gpt_bigcode|falcon|internlm2|bailing_moe|bailing_moe_v2|baichuan|chatglm|opt|bloom|"
                     "mpt|persimmon|phi|codegen|apertus|bitnet|diffllama|minicpm|minicpm3|xverse|qwen",

@@ -52,6 +52,8 @@ struct layer_names {
 /* The expert's number stands between expert and gate. Stacks hold all experts in one tensor. */
 struct moe_names {
   const char *router, *correction_bias, *expert, *gate, *up, *down, *shared, *shared_gate;
+  const char *shared_joint;    /* gate and up of the shared expert in one weight, gate rows first; shared_down beside it */
+  const char *shared_down;
   const char *stack_gate_up, *stack_down;
   bool stack_transposed;       /* [E, in, out] where the shape cannot tell */
   enum gate_layout stack_layout;

@@ -78,6 +78,7 @@ static enum eaglet_status bind_vector(struct binder *b, const float **vector, co
   }
   *vector = b->model->small + b->used;
   b->used += (size_t)n;
+  b->model->n_vector_elements += (uint64_t)n;
   return EAGLET_OK;
 }
 
@@ -98,6 +99,7 @@ static enum eaglet_status bind_matrix_vector(struct binder *b, const float **vec
   dtype_to_f32(b->host + b->used, tensor->data, tensor->dtype, count);
   *vector = b->model->small + b->used;
   b->used += count;
+  b->model->n_vector_elements += count;
   return EAGLET_OK;
 }
 
@@ -321,6 +323,13 @@ static enum eaglet_status bind_shared(struct binder *b, struct ffn_weights *w, c
   const int32_t width = f->moe.shared_intermediate, in[] = {width, f->hidden}, out[] = {f->hidden, width};
   char base[128];
   if (width == 0) return EAGLET_OK;
+  if (names->shared_joint) {
+    struct weight joint;
+    TRY(bind_linear(b, &joint, names->shared_joint, 2 * width, f->hidden));
+    w->shared_gate = weight_rows(&joint, 0, width);
+    w->shared_up = weight_rows(&joint, width, width);
+    return bind_linear(b, &w->shared_down, names->shared_down, f->hidden, width);
+  }
   snprintf(base, sizeof base, "%sgate_proj", names->shared);
   TRY(bind_shared_part(b, &w->shared_gate, &w->shared_gate_bias, base, in));
   snprintf(base, sizeof base, "%sup_proj", names->shared);

@@ -9,6 +9,7 @@ enum kind { KIND_EMBEDDING, KIND_HEAD, KIND_ATTENTION, KIND_DENSE, KIND_EXPERTS,
 /* By what a weight is for and how it is stored: bytes {"fp8": n} and counts {"fp8 128x128": n} per kind. */
 struct tally {
   json_t *bytes[KIND_COUNT], *counts[KIND_COUNT];
+  uint64_t n_parameters;
 };
 
 static void add_number(json_t *object, const char *key, uint64_t n) {
@@ -22,6 +23,7 @@ static void add(struct tally *tally, enum kind kind, const struct weight *weight
   add_number(tally->counts[kind], text, 1);
   text[strcspn(text, " ")] = '\0';
   add_number(tally->bytes[kind], text, weight_bytes(weight));
+  tally->n_parameters += (uint64_t)weight->n_out * (uint64_t)weight->n_in;
 }
 
 static void add_layer(struct tally *tally, const struct layer_weights *layer) {
@@ -51,7 +53,7 @@ static void set_some(json_t *parent, const char *key, json_t *object) {
 static json_t *describe_sizes(const struct model *model, json_t *formats) {
   static const char *const names[KIND_COUNT] = {"embedding", "head",           "attention", "dense_ffn",
                                                 "experts",   "shared_experts", "router"};
-  struct tally tally;
+  struct tally tally = {.n_parameters = model->n_vector_elements};
   json_t *sizes = json_object();
   for (int kind = 0; kind < KIND_COUNT; kind++) tally.bytes[kind] = json_object(), tally.counts[kind] = json_object();
   add(&tally, KIND_EMBEDDING, &model->embed);
@@ -62,6 +64,7 @@ static json_t *describe_sizes(const struct model *model, json_t *formats) {
     set_some(sizes, names[kind], tally.bytes[kind]);
     set_some(formats, names[kind], tally.counts[kind]);
   }
+  json_object_set_new(sizes, "parameters", json_integer((json_int_t)tally.n_parameters));
   json_object_set_new(sizes, "resident_bytes", json_integer((json_int_t)model->resident_bytes));
   json_object_set_new(sizes, "tensor_bytes", json_integer((json_int_t)model->checkpoint.n_bytes));
   json_object_set_new(sizes, "tensors", json_integer((json_int_t)model->checkpoint.n_tensors));

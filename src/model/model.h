@@ -87,6 +87,7 @@ struct model {
   struct rope_table rope[ROPES_MAX];              /* features.n_ropes */
   float *query_scale;                             /* device [n_positions], or NULL */
   float *small;                                   /* one device blob: norms and biases as F32 */
+  uint64_t n_vector_elements;                     /* of norms, biases and their like in the file */
   uint64_t resident_bytes;                        /* weights as kept */
   struct quantization quantization;
   struct nibble_check nibbles;

@@ -66,6 +66,31 @@ static void test_variants(void **state) {
   free(root);
 }
 
+/* inspect's count of parameters is that of the file, however joint or stacked its tensors are. */
+static void test_parameter_count(void **state) {
+  (void)state;
+  static const char *const names[] = {"llama_biased", "gpt_oss", "gpt2", "granitemoeshared", "nemotron", "cohere", "ernie4_5_moe"};
+  const char *project = getenv("EAGLET_TEST_ROOT");
+  if (!project) skip();
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *directory = memory_format("%s/tests/data/arch/%s", project, names[i]), *file = file_join(directory, "model.safetensors");
+    struct fixture f;
+    struct safetensors weights;
+    struct eaglet_error err = {0};
+    int64_t n = 0;
+    assert_int_equal(safetensors_open(&weights, file, &err), EAGLET_OK);
+    for (size_t t = 0; t < weights.n; t++) n += (int64_t)weights.tensors[t].n_bytes / (dtype_bits(weights.tensors[t].dtype) / 8);
+    assert_int_equal(fixture_open(&f, directory, 8, &err), EAGLET_OK);
+    json_t *document = model_describe(f.model);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(document, "sizes"), "parameters")), n);
+    json_decref(document);
+    fixture_close(&f);
+    safetensors_close(&weights);
+    free(directory);
+    free(file);
+  }
+}
+
 static void test_refused(void **state) {
   (void)state;
   static const struct {
@@ -95,6 +120,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shared_families),
       cmocka_unit_test(test_variants),
+      cmocka_unit_test(test_parameter_count),
       cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,6 +99,8 @@ VARIANTS = {
                            attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "granitemoe": lambda: cfg("GraniteMoeConfig", embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=2.0,
                               num_local_experts=4, num_experts_per_tok=2),
+    "granitemoeshared": lambda: cfg("GraniteMoeSharedConfig", embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.4,
+                                    logits_scaling=2.0, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24),
     "minimax_m2": lambda: cfg("MiniMaxM2Config", head_dim=16, num_local_experts=4, num_experts_per_tok=2,
                               rope_parameters=dict(rope_type="default", rope_theta=5e6, partial_rotary_factor=0.5)),
     "ernie4_5_moe": lambda: cfg("Ernie4_5_MoeConfig", moe_num_experts=6, moe_k=3, moe_intermediate_size=16, moe_num_shared_experts=2,

@@ -10,6 +10,8 @@
 #define CONTEXT_DEFAULT_MAX 4096
 #define ROWS_DEFAULT 512
 #define TEMPERATURE_MAX 100.0
+#define REMARK_ROUNDS_MIN 48 /* fewer say little */
+#define REMARK_SHARE 20      /* one in so many is hardly ever */
 
 static int32_t or_default(int32_t value, int32_t fallback) {
   return value > 0 ? value : fallback;
@@ -87,8 +89,16 @@ failed:
   return status;
 }
 
+/* A head of another target, of other states, or of a target whose basis a quantiser rotated drafts in vain without any error. */
+static void remark_acceptance(const struct engine *e) {
+  if (e->n_drafting_rounds < REMARK_ROUNDS_MIN || e->n_accepting_rounds * REMARK_SHARE > e->n_drafting_rounds) return;
+  log_warning("the head's first draft was accepted in %lld of %lld rounds: was it trained for this target? (eaglet check-pair)",
+              (long long)e->n_accepting_rounds, (long long)e->n_drafting_rounds);
+}
+
 void engine_close(struct engine *e) {
   if (!e) return;
+  remark_acceptance(e);
   for (int32_t i = 0; i < e->sequences_max && e->sequences; i++) sequence_free(e->sequences[i]);
   struct compute *c = e->compute;
   void *device[] = {e->best_device, e->gather_device, e->tapped, e->feature};

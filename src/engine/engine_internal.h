@@ -38,6 +38,7 @@ struct engine {
   struct sequence **sequences; /* [sequences_max], NULL where free */
   int32_t sequences_max, context_max, rows_max, draft_len_max;
   bool poisoned;
+  int64_t n_drafting_rounds, n_accepting_rounds; /* rounds with drafts, and those whose first was accepted */
   /* step scratch */
   struct batch batch, head_batch;
   int32_t *best_device, *best;     /* [rows_max] argmax */

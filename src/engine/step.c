@@ -128,6 +128,8 @@ static void commit_round(struct sequence *s, struct round_outcome outcome) {
     s->stats.drafted_at[i]++;
     s->stats.accepted_at[i] += i < n;
   }
+  s->engine->n_drafting_rounds += s->n_drafts > 0;
+  s->engine->n_accepting_rounds += n > 0;
   s->stats.drafted += s->n_drafts;
   s->stats.accepted += n;
   s->n_committed_rows = outcome.n_accepted + 1;

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THETA_DEFAULT 10000.0
 
 /* ---- config.json -> head_config ---- */
 
@@ -44,52 +43,6 @@ static enum eaglet_status check_flags(const json_t *json, const char *what, stru
     FAIL(err, EAGLET_E_INPUT, "%s: quantization_config: heads in BF16, F16 or F32 are supported", what);
   if (json_object_get(json, "kv_lora_rank"))
     FAIL(err, EAGLET_E_INPUT, "%s: kv_lora_rank: MLA heads are not supported yet", what);
-  return EAGLET_OK;
-}
-
-static enum eaglet_status read_scaling(struct rope_features *rope, const json_t *block, const char *what,
-                                       struct eaglet_error *err) {
-  const char *type = NULL;
-  int64_t original;
-  TRY(json_get_string_or(&type, NULL, block, "rope_type", what, err));
-  if (!type) TRY(json_get_string_or(&type, "default", block, "type", what, err));
-  if (strcmp(type, "linear") == 0)
-    rope->scaling = ROPE_SCALING_LINEAR;
-  else if (strcmp(type, "llama3") == 0)
-    rope->scaling = ROPE_SCALING_LLAMA3;
-  else if (strcmp(type, "yarn") == 0)
-    rope->scaling = ROPE_SCALING_YARN;
-  else if (strcmp(type, "default") != 0 && strcmp(type, "mrope") != 0)
-    FAIL(err, EAGLET_E_INPUT, "%s: rope scaling '%s' is not supported", what, type);
-  TRY(json_get_double_or(&rope->factor, 1, block, "factor", what, err));
-  TRY(json_get_double_or(&rope->low_freq_factor, 1, block, "low_freq_factor", what, err));
-  TRY(json_get_double_or(&rope->high_freq_factor, 4, block, "high_freq_factor", what, err));
-  TRY(json_get_double_or(&rope->beta_fast, 32, block, "beta_fast", what, err));
-  TRY(json_get_double_or(&rope->beta_slow, 1, block, "beta_slow", what, err));
-  TRY(json_get_double_or(&rope->mscale, 0, block, "mscale", what, err));
-  TRY(json_get_double_or(&rope->mscale_all_dim, 0, block, "mscale_all_dim", what, err));
-  TRY(json_get_double_or(&rope->attention_factor, 0, block, "attention_factor", what, err));
-  TRY(json_get_int_or(&original, rope->original_positions, block, "original_max_position_embeddings", what, err));
-  TRY(json_get_bool_or(&rope->truncate, true, block, "truncate", what, err));
-  rope->original_positions = (int32_t)original;
-  return EAGLET_OK;
-}
-
-/* rope_theta flat, in rope_parameters or in rope_scaling; the nested one wins over a stale flat one. */
-static enum eaglet_status read_rope(struct head_config *config, const json_t *json, const char *what,
-                                    struct eaglet_error *err) {
-  struct rope_features *rope = &config->rope;
-  *rope = (struct rope_features){
-      .style = ROPE_HALF, .dim = config->head_dim, .original_positions = config->positions_max, .truncate = true};
-  TRY(json_get_double_or(&rope->theta, THETA_DEFAULT, json, "rope_theta", what, err));
-  const char *const blocks[] = {"rope_scaling", "rope_parameters"};
-  for (size_t i = 0; i < 2; i++) {
-    const json_t *block = json_object_get(json, blocks[i]);
-    if (!json_is_object(block)) continue;
-    TRY(json_get_double_or(&rope->theta, rope->theta, block, "rope_theta", what, err));
-    TRY(read_scaling(rope, block, what, err));
-  }
-  if (!(rope->theta > 1)) FAIL(err, EAGLET_E_INPUT, "%s: rope_theta: expected a number above 1", what);
   return EAGLET_OK;
 }
 
@@ -177,7 +130,8 @@ enum eaglet_status head_config_read(struct head_config *config, const json_t *js
   if (config->n_draft > config->n_target)
     FAIL(err, EAGLET_E_INPUT, "%s: draft_vocab_size: %d is more than vocab_size %d", what, config->n_draft,
          config->n_target);
-  TRY(read_rope(config, json, what, err));
+  const struct rope_request rope = {.config = json, .head_dim = config->head_dim, .positions_max = config->positions_max};
+  TRY(rope_features_read(&config->rope, &rope, what, err));
   return read_states(config, json, target, what, err);
 }
 
@@ -206,7 +160,9 @@ static json_t *scaling_block(const struct rope_features *rope) {
   static const char *const names[] = {[ROPE_SCALING_NONE] = "default",
                                       [ROPE_SCALING_LINEAR] = "linear",
                                       [ROPE_SCALING_LLAMA3] = "llama3",
-                                      [ROPE_SCALING_YARN] = "yarn"};
+                                      [ROPE_SCALING_YARN] = "yarn",
+                                      [ROPE_SCALING_DYNAMIC] = "dynamic",
+                                      [ROPE_SCALING_LONGROPE] = "longrope"};
   json_t *block = json_pack("{s:s,s:s,s:f,s:i}", "rope_type", names[rope->scaling], "type", names[rope->scaling],
                             "factor", rope->factor, "original_max_position_embeddings", rope->original_positions);
   if (rope->scaling == ROPE_SCALING_LLAMA3) {
@@ -220,6 +176,11 @@ static json_t *scaling_block(const struct rope_features *rope) {
     if (rope->mscale_all_dim != 0) json_object_set_new(block, "mscale_all_dim", json_real(rope->mscale_all_dim));
     if (rope->attention_factor != 0) json_object_set_new(block, "attention_factor", json_real(rope->attention_factor));
     if (!rope->truncate) json_object_set_new(block, "truncate", json_false());
+  }
+  if (rope->scaling == ROPE_SCALING_LONGROPE) {
+    json_object_set(block, "short_factor", (json_t *)rope->short_factors);
+    json_object_set(block, "long_factor", (json_t *)rope->long_factors);
+    json_object_set_new(block, "attention_factor", json_real(rope->attention_factor));
   }
   return block;
 }

@@ -123,4 +123,13 @@ struct arch {
 enum eaglet_status arch_resolve(struct arch *arch, const struct checkpoint *checkpoint, struct eaglet_error *err) MUST_USE;
 void arch_clear(struct arch *arch);
 
+/* The rope of a plain decoder's config (a draft head's): every scaling of the targets', the same defaults. Silent. what: path of the
+ * config, for messages. Lists of factors are borrowed from config. */
+struct rope_request {
+  const json_t *config;
+  int32_t head_dim, positions_max;
+};
+enum eaglet_status rope_features_read(struct rope_features *rope, const struct rope_request *request, const char *what,
+                                      struct eaglet_error *err) MUST_USE;
+
 #endif

@@ -139,6 +139,7 @@ static const char *const key_suffixes[] = {"_token_id", "_token_index", "_token_
 void arch_warn(struct arch *arch, const char *format, ...) {
   char text[1024];
   va_list args;
+  if (!arch->warnings) return;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);

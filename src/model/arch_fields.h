@@ -43,7 +43,7 @@ int32_t field_int_or_tensor(struct field_reader *reader, const char *names, int3
 /* Records a value that was not read as such (derived, default). */
 void field_note(struct field_reader *reader, const char *name, json_t *value, const char *from);
 void field_fail(struct field_reader *reader, const char *format, ...) PRINTF_LIKE(2, 3);
-/* Logs a warning and keeps it for inspect. */
+/* Logs a warning and keeps it for inspect; an arch without a list of warnings is silent. */
 void arch_warn(struct arch *arch, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Fails on the first key of the text model's object that nobody looked for in this resolution, that is not known to leave the

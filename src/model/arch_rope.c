@@ -365,3 +365,26 @@ void arch_read_rope(struct field_reader *reader, const struct tensor_facts *fact
     f->attention_scale *= m * m;
   }
 }
+
+enum eaglet_status rope_features_read(struct rope_features *rope, const struct rope_request *request, const char *what,
+                                      struct eaglet_error *err) {
+  struct arch arch = {.config = request->config, .row = arch_row_find("llama", NULL), .provenance = json_object()};
+  struct field_reader reader = {.arch = &arch,
+                                .what = what,
+                                .levels = {request->config},
+                                .paths = {""},
+                                .n_levels = 1,
+                                .asked = json_object(),
+                                .err = err};
+  const struct tensor_facts facts = {.fingerprinted = false};
+  arch.features.head_dim = request->head_dim;
+  arch.features.positions_max = request->positions_max;
+  snprintf(arch.features.row, sizeof arch.features.row, "llama");
+  arch_read_rope(&reader, &facts);
+  if (reader.status == EAGLET_OK && arch.features.n_ropes != 1)
+    field_fail(&reader, "rope: one rope for every layer is expected");
+  *rope = arch.features.rope[0];
+  json_decref(reader.asked);
+  json_decref(arch.provenance);
+  return reader.status;
+}

@@ -87,7 +87,8 @@ static void test_config_refusals(void **state) {
       {"\"hidden_act\": \"gelu\"", "gelu"},
       {"\"kv_lora_rank\": 96", "kv_lora_rank"},
       {"\"target_hidden_size\": 640", "target_hidden_size"},
-      {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", "dynamic"},
+      {"\"rope_scaling\": {\"type\": \"proportional\", \"factor\": 2}", "proportional"},
+      {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"beta_quick\": 3}", "beta_quick"},
       {"\"rope_theta\": \"big\"", "rope_theta"},
       {"\"eagle_config\": {\"eaglet_states\": []}", "states"},
       {"\"eagle_config\": {\"eaglet_states\": [2, 2, 4]}", "state 2"},
@@ -198,6 +199,50 @@ static void test_borrowed_lm_head(void **state) {
   remove_directory(directory);
 }
 
+/* A20, A21: every scaling survives the round trip to the rotary angles; keys of multimodal rope are dropped on the way. */
+static void test_scaling_round_trip(void **state) {
+  const struct model *target = *state;
+  static const char *const scalings[] = {
+      "{\"type\": \"linear\", \"factor\": 4}",
+      "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "
+      "\"original_max_position_embeddings\": 512}",
+      "{\"rope_type\": \"yarn\", \"factor\": 16, \"beta_fast\": 20, \"beta_slow\": 2, \"original_max_position_embeddings\": 256}",
+      "{\"rope_type\": \"yarn\", \"factor\": 16, \"mscale\": 1, \"mscale_all_dim\": 0.7, \"truncate\": false, "
+      "\"original_max_position_embeddings\": 256}",
+      "{\"rope_type\": \"dynamic\", \"factor\": 2}",
+      "{\"rope_type\": \"longrope\", \"original_max_position_embeddings\": 256, \"short_factor\": [1,1,1,1,1,1,1,1,1,1,2,2,2,2,2,2,2,2,2,2], "
+      "\"long_factor\": [1,1,1,1,1,1,1,1,1,1,9,9,9,9,9,9,9,9,9,9]}",
+      "{\"rope_type\": \"default\", \"mrope_section\": [4, 8, 8], \"mrope_interleaved\": true}",
+  };
+  if (!target) skip();
+  for (size_t i = 0; i < sizeof scalings / sizeof *scalings; i++) {
+    struct head *head, *again;
+    struct eaglet_error err;
+    char first[64], second[64];
+    variant_write(first, &(const struct head_variant){.field = "rope_scaling", .value = scalings[i]});
+    assert_ok(head_open(&head, first, target, &err), &err);
+    float *parameters = memory_alloc((size_t)head_parameters_total(&head->config) * sizeof(float));
+    assert_ok(head_import(parameters, head, &err), &err);
+    const struct head_export export_ = {.config = &head->config, .map = &head->map, .parameters = parameters, .dtype = DTYPE_BF16,
+                                        .target = target, .metadata_json = "{}"};
+    temporary_directory(second);
+    assert_ok(head_export(second, &export_, &err), &err);
+    assert_ok(head_open(&again, second, target, &err), &err);
+    assert_int_equal(head->config.rope.scaling, again->config.rope.scaling);
+    size_t bytes = (size_t)head->rope.n_positions * (size_t)head->rope.n_pairs * sizeof(float);
+    assert_memory_equal(head->rope.cos, again->rope.cos, bytes);
+    assert_memory_equal(head->rope.sin, again->rope.sin, bytes);
+    struct eaglet_text text = json_dump(again->config_json, 0);
+    assert_null(strstr(text.data, "mrope"));
+    free(text.data);
+    free(parameters);
+    head_close(head);
+    head_close(again);
+    remove_directory(first);
+    remove_directory(second);
+  }
+}
+
 /* E02, E11: one directory with two files is enough, and says what servers look for. */
 static void test_round_trip(void **state) {
   const struct model *target = *state;
@@ -266,7 +311,7 @@ int main(void) {
       cmocka_unit_test(test_theta),           cmocka_unit_test(test_states),
       cmocka_unit_test(test_config_refusals), cmocka_unit_test(test_fields_against_target),
       cmocka_unit_test(test_tensors),         cmocka_unit_test(test_borrowed_lm_head),
-      cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_scaling_round_trip), cmocka_unit_test(test_round_trip),
   };
   return cmocka_run_group_tests(tests, target_setup, target_teardown);
 }

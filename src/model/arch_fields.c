@@ -54,7 +54,6 @@ static const char *const keys_harmless[] = {
     "use_flash_attn",
     "initial_context_length",
     "transformers_weights",
-    "base_model_tp_plan",
     "norm_reduce_in_fp32",
     "cache_config",
     "model_max_length",
@@ -132,7 +131,7 @@ static const char *const keys_harmless[] = {
     "_diffusers_version",
 };
 /* Prefixes and suffixes of keys that speak of other modalities or of token numbers. */
-static const char *const key_prefixes[] = {"vision_", "image_", "video_", "audio_", "vt_",
+static const char *const key_prefixes[] = {"base_model_", "vision_", "image_", "video_", "audio_", "vt_",
                                            "mm_",     "boi_",   "eoi_",   "img_"};
 static const char *const key_suffixes[] = {"_token_id", "_token_index", "_token_ids", "_seq_length", "_dropout"};
 

@@ -77,13 +77,25 @@ static enum eaglet_status check_scales(struct linear_reader *r, const struct ten
   return EAGLET_OK;
 }
 
-/* Rows and columns of scales as they lie. A vector is one scale per output; nothing or one number is the tensor's. */
+/* Is a vector of n scales one row of blocks whose other axis was dropped on saving? The config's block says so. */
+static bool is_squeezed_row(const struct linear_reader *r, int64_t n) {
+  const struct quantization *q = r->source->quantization;
+  for (int32_t i = 0; i < q->n_schemes; i++) {
+    const int32_t *block = q->schemes[i].block;
+    if (block[0] > 0 && block[1] > 0 && ceil_div(r->n_out, block[0]) == 1 && ceil_div(r->n_in, block[1]) == n) return true;
+  }
+  return false;
+}
+
+/* Rows and columns of scales as they lie. A vector is one scale per output (or row of blocks); nothing or one number is the
+ * tensor's. */
 static enum eaglet_status scale_shape(struct linear_reader *r, const struct tensor_entry *scale, int64_t shape[2]) {
   if (count(scale) == 1) {
     shape[0] = shape[1] = 1;
   } else if (scale->rank == 1) {
-    shape[0] = r->transposed ? 1 : scale->shape[0];
-    shape[1] = r->transposed ? scale->shape[0] : 1;
+    bool row = r->transposed || is_squeezed_row(r, scale->shape[0]);
+    shape[0] = row ? 1 : scale->shape[0];
+    shape[1] = row ? scale->shape[0] : 1;
   } else if (scale->rank == 2) {
     memcpy(shape, scale->shape, 2 * sizeof *shape);
   } else {

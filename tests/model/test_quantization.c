@@ -374,6 +374,33 @@ static void test_block_size(void **state) {
   quantized_close(&q);
 }
 
+/* The reference library drops axes of one when it re-saves experts: a vector of block scales is a row or a column by the block's size. */
+static void test_squeezed_scales(void **state) {
+  (void)state;
+  static const char *const names[] = {"rows", "columns"};
+  for (int i = 0; i < 2; i++) {
+    struct quantized q;
+    struct weight whole, squeezed;
+    char name[64];
+    quantized_open(&q, "fp8_partial");
+    snprintf(name, sizeof name, "%s.weight", names[i]);
+    const struct tensor_entry *codes = checkpoint_peek(q.source.checkpoint, name);
+    const int32_t shape[] = {(int32_t)codes->shape[0], (int32_t)codes->shape[1]};
+    snprintf(name, sizeof name, "%s.weight_scale_inv", names[i]);
+    struct tensor_entry *scale = (struct tensor_entry *)checkpoint_peek(q.source.checkpoint, name);
+    assert_int_equal(linear_bind(&whole, &q.source, names[i], shape, NULL), EAGLET_OK);
+    float *expected = weight_floats(&whole);
+    scale->shape[0] *= scale->shape[1]; /* [3, 1] or [1, 3] -> [3] */
+    scale->rank = 1;
+    assert_int_equal(linear_bind(&squeezed, &q.source, names[i], shape, NULL), EAGLET_OK);
+    float *found = weight_floats(&squeezed);
+    assert_memory_equal(expected, found, sizeof(float) * (size_t)(shape[0] * shape[1]));
+    free(expected);
+    free(found);
+    quantized_close(&q);
+  }
+}
+
 /* A scale beside a weight that is not quantised is not skipped; the check is by name. */
 static void test_scale_without_codes(void **state) {
   (void)state;
@@ -398,6 +425,7 @@ int main(void) {
       cmocka_unit_test(test_companions),
       cmocka_unit_test(test_bias_of_zeros),
       cmocka_unit_test(test_axes),
+      cmocka_unit_test(test_squeezed_scales),
       cmocka_unit_test(test_description),
       cmocka_unit_test(test_scale_in_another_shard),
       cmocka_unit_test(test_gptq_zero_points),

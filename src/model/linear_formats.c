@@ -104,8 +104,9 @@ static enum eaglet_status scale_shape(struct linear_reader *r, const struct tens
   return EAGLET_OK;
 }
 
-/* Extent of a block of a dimension that has n_scales; 0: none fits. The block is what the config says, never the quotient
- * where both are possible: 1000 rows of 8 scales are blocks of 128, not of 125 (bug case A11). */
+/* Extent of a block of a dimension that has n_scales; 0: none fits. The block is what the config says: 1000 rows of 8 scales are
+ * blocks of 128, not of 125 (bug case A11). Where the config says nothing, only whole blocks of a usual extent are taken, because a
+ * cut-off last block leaves the extent open. */
 static int32_t block_extent(const struct linear_reader *r, int32_t dim, int64_t n_scales, int axis) {
   static const int32_t usual[] = {128, 64, 32, 16, 256, 512};
   const struct quantization *q = r->source->quantization;
@@ -120,10 +121,9 @@ static int32_t block_extent(const struct linear_reader *r, int32_t dim, int64_t 
   }
   if (told) return 0;
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-    if (ceil_div(dim, usual[i]) == n_scales) return usual[i];
+    if ((int64_t)usual[i] * n_scales == dim) return usual[i];
   }
-  int32_t extent = n_scales > 0 ? (int32_t)ceil_div(dim, n_scales) : 0;
-  return extent > 0 && ceil_div(dim, extent) == n_scales ? extent : 0;
+  return 0;
 }
 
 /* Block the config expects, for the message. */

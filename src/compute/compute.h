@@ -73,6 +73,18 @@ struct attention_params {
   const float *sinks;        /* [n_heads] or NULL */
 };
 
+#define SELECT_CONTEXT_MAX 131072
+/* Which keys of a row's context (as in attention_params) sparse attention reads: the n_kept with the largest
+ * sum_h share[h] relu(q_h . key), key = entry[key_offset .. + dim), in context order; all where there are no more. Ties: the first.
+ * The result has attention_params' form: no prefix, and extra slots. Contexts of at most SELECT_CONTEXT_MAX. */
+struct select_keys_params {
+  int32_t *slots, *begin, *none; /* out: [n * n_kept], [n + 1], [n] zeros: the n_prefix of such rows */
+  const float *q, *share;        /* [n, n_heads, dim], [n, n_heads] */
+  const float *pool;
+  const int32_t *page_table, *table_begin, *n_prefix, *extra_slots, *extra_begin;
+  int32_t n_heads, dim, n_kept, key_offset, entry_floats, page_tokens;
+};
+
 /* Copies row i's entry [entry_floats] to slot slots[i] of its sequence. */
 struct kv_write_params {
   float *pool;
@@ -146,6 +158,7 @@ struct compute {
   void (*rope)(struct compute *c, const struct rope_params *p, int32_t n);
   void (*kv_write)(struct compute *c, const struct kv_write_params *p, int32_t n);
   void (*attention)(struct compute *c, const struct attention_params *p, int32_t n);
+  void (*select_keys)(struct compute *c, const struct select_keys_params *p, int32_t n);
   void (*router)(struct compute *c, const struct router_params *p, int32_t n);
   void (*moe)(struct compute *c, const struct moe_params *p, int32_t n);
   /* out[i, :] = x[rows[i], :]; dim floats; x rows x_row apart, out rows out_row apart (0: dim). */

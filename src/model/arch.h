@@ -62,6 +62,13 @@ struct layer_features {
   bool scale_queries;               /* by features.query_scale */
 };
 
+/* Sparse attention: a small scorer picks the keys that a row attends to. */
+struct sparse_features {
+  int32_t n_kept;                   /* keys; 0: dense */
+  int32_t n_heads, head_dim;        /* of the scorer */
+  enum rope_style rope_style;
+};
+
 /* q of position p is multiplied by 1 + beta ln(1 + floor((p + shift) / period)). */
 struct query_scale {
   double beta;                      /* 0: none */
@@ -88,6 +95,7 @@ struct features {
   enum activation activation;
   bool gated, ffn_bias;             /* act(gate) * up, or act(up) alone; feed-forward linears carry biases */
   struct query_scale query_scale;
+  struct sparse_features sparse;
   struct rope_features rope[ROPES_MAX];
   int32_t n_ropes;                  /* 0: positions are learned (positions_max rows), or nowhere */
   bool learned_positions;

@@ -142,19 +142,50 @@ static void read_mla(struct field_reader *reader, const struct tensor_facts *fac
   f->attention_out_bias = f->attention_bias;
 }
 
-/* Sparse attention that keeps index_topk keys is dense attention as long as no row has more. */
-static void read_index_topk(struct field_reader *reader) {
+/* Layers that reuse the choice of another would make a state depend on more than itself, so such models run densely: the same as long
+ * as no row has more keys than are kept. */
+static bool shares_choices(struct field_reader *reader) {
+  struct field_place types = field_find(reader, "indexer_types");
+  size_t i;
+  json_t *value;
+  json_array_foreach((json_t *)types.value, i, value) {
+    const char *text = json_string_value(value);
+    if (!text || strcmp(text, "full") != 0) return true;
+  }
+  return field_int(reader, "index_topk_freq", 1) > 1;
+}
+
+#define SCORER_HEADS_MIN 16 /* a key scores exactly 0 when no head of the scorer likes it: one in 2^heads */
+
+static void read_sparse(struct field_reader *reader) {
   struct features *f = &reader->arch->features;
-  int32_t keys = field_int(reader, "index_topk", FIELD_REQUIRED);
-  field_accept(reader, "index_n_heads|index_head_dim|index_topk_freq|indexer_types|indexer_rope_interleave|"
-                       "index_topk_pattern|index_skip_topk_offset|index_share_for_mtp_iteration");
-  field_positive(reader, "index_topk", keys, INT32_MAX);
-  if (reader->status != EAGLET_OK || keys >= f->positions_max) return;
-  arch_warn(reader->arch,
-            "%s: sparse attention over the best %d keys is run as dense attention, which is the same up to %d tokens; "
-            "longer contexts are refused",
-            reader->what, keys, keys);
-  f->positions_max = keys;
+  struct sparse_features *sparse = &f->sparse;
+  sparse->n_kept = field_int(reader, "index_topk", FIELD_REQUIRED);
+  sparse->n_heads = field_int(reader, "index_n_heads", FIELD_REQUIRED);
+  sparse->head_dim = field_int(reader, "index_head_dim", FIELD_REQUIRED);
+  sparse->rope_style = reader->arch->row->index_rope;
+  if (field_find(reader, "indexer_rope_interleave").value)
+    sparse->rope_style = field_bool(reader, "indexer_rope_interleave", false) ? ROPE_INTERLEAVED : ROPE_HALF;
+  field_accept(reader, "index_topk_pattern|index_skip_topk_offset|index_share_for_mtp_iteration");
+  field_positive(reader, "index_topk", sparse->n_kept, INT32_MAX);
+  field_positive(reader, "index_n_heads", sparse->n_heads, 4096);
+  field_positive(reader, "index_head_dim", sparse->head_dim, 4096);
+  if (reader->status == EAGLET_OK && (sparse->head_dim < f->rope_dim || f->q_rank == 0))
+    field_fail(reader, "index_head_dim: expected at least qk_rope_head_dim %d, and a q_lora_rank", f->rope_dim);
+  const char *why = shares_choices(reader) ? "layers share the choice of keys"
+                    : sparse->n_heads < SCORER_HEADS_MIN
+                        ? "a scorer of so few heads gives many keys the same score, and which of them count is not defined"
+                        : NULL;
+  int32_t longest = why ? sparse->n_kept : SELECT_CONTEXT_MAX;
+  if (why) sparse->n_kept = 0;
+  if (reader->status != EAGLET_OK || longest >= f->positions_max) return;
+  if (why)
+    arch_warn(reader->arch, "%s: contexts of more than index_topk = %d tokens are refused, up to there attention is dense (%s)",
+              reader->what, longest, why);
+  else
+    arch_warn(reader->arch, "%s: contexts of more than %d tokens are refused: sparse attention scores no more keys", reader->what,
+              longest);
+  f->positions_max = longest;
 }
 
 static void read_scales(struct field_reader *reader) {
@@ -261,11 +292,11 @@ void arch_read_features(struct field_reader *reader, const struct tensor_facts *
   f->tied_head = reader->arch->chain.head_name[0] == 0;
   read_sizes(reader, facts);
   if (reader->status == EAGLET_OK) check_surplus_layers(reader, facts);
-  if (reader->status == EAGLET_OK && row->index_topk) read_index_topk(reader);
   if (f->attention == ATTENTION_MLA)
     read_mla(reader, facts);
   else
     read_gqa(reader, facts);
+  if (reader->status == EAGLET_OK && row->index_topk) read_sparse(reader);
   if (row->transposed) check_gpt2(reader);
   if (reader->status == EAGLET_OK && field_bool(reader, "use_bidirectional_attention", false))
     field_fail(reader, "use_bidirectional_attention: only causal decoders are supported");

@@ -80,7 +80,9 @@ struct arch_row {
   enum scale_rule scale;
   enum activation activation; /* when hidden_act is absent; ACTIVATION_SWIGLU_CLAMPED: whatever it says */
   enum softcap_rule softcaps;
-  bool embed_sqrt, multipliers, logit_scale, scale_queries, index_topk;
+  bool embed_sqrt, multipliers, logit_scale, scale_queries;
+  bool index_topk;          /* sparse attention with a scorer of its own (index_topk, index_n_heads, index_head_dim) */
+  enum rope_style index_rope;
   enum moe_rule moe;
   enum router_kind router;
   const struct moe_names *names[2]; /* the first whose router exists */

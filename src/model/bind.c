@@ -145,6 +145,16 @@ static enum eaglet_status bind_bias(struct binder *b, const float **bias, const 
   return bind_vector(b, bias, name, n, adjacent);
 }
 
+static enum eaglet_status bind_scorer(struct binder *b, struct attention_weights *w) {
+  const struct features *f = &b->model->arch.features;
+  const struct sparse_features *sparse = &f->sparse;
+  TRY(bind_linear(b, &w->index_q, "self_attn.indexer.wq_b", sparse->n_heads * sparse->head_dim, f->q_rank));
+  TRY(bind_linear(b, &w->index_k, "self_attn.indexer.wk", sparse->head_dim, f->hidden));
+  TRY(bind_linear(b, &w->index_share, "self_attn.indexer.weights_proj", sparse->n_heads, f->hidden));
+  TRY(bind_vector(b, &w->index_k_norm.w, "self_attn.indexer.k_norm.weight", sparse->head_dim, false));
+  return bind_vector(b, &w->index_k_norm.bias, "self_attn.indexer.k_norm.bias", sparse->head_dim, false);
+}
+
 static enum eaglet_status bind_mla(struct binder *b, struct attention_weights *w) {
   const struct features *f = &b->model->arch.features;
   int32_t q_width = f->n_heads * (f->nope_dim + f->rope_dim);
@@ -162,7 +172,8 @@ static enum eaglet_status bind_mla(struct binder *b, struct attention_weights *w
   TRY(bind_linear(b, &w->o, "self_attn.o_proj", f->hidden, f->n_heads * f->value_dim));
   if (f->attention_bias)
     TRY(bind_bias(b, &w->kv_a_bias, "self_attn.kv_a_proj_with_mqa", f->kv_rank + f->rope_dim, false));
-  return f->attention_out_bias ? bind_bias(b, &w->o_bias, "self_attn.o_proj", f->hidden, false) : EAGLET_OK;
+  if (f->attention_out_bias) TRY(bind_bias(b, &w->o_bias, "self_attn.o_proj", f->hidden, false));
+  return f->sparse.n_kept > 0 ? bind_scorer(b, w) : EAGLET_OK;
 }
 
 /* A weight whose file may hold it as [in, out]. */

@@ -85,8 +85,8 @@ static enum eaglet_status judge(const struct model *model, const struct tensor_e
   bool inside = in_layers || strncmp(tensor->name, arch->chain.prefix, strlen(arch->chain.prefix)) == 0;
   if (is_surplus_layer(arch, tensor->name) || is_skipped_layer(arch, tensor->name) || is_harmless(tensor->name))
     return EAGLET_OK;
-  /* The indexer only picks keys, and within index_topk tokens it picks all. */
-  if (arch->row->index_topk && strstr(tensor->name, ".self_attn.indexer.")) return EAGLET_OK;
+  /* Where sparse attention runs densely its scorer is not used. */
+  if (arch->row->index_topk && arch->features.sparse.n_kept == 0 && strstr(tensor->name, ".self_attn.indexer.")) return EAGLET_OK;
   if (in_layers)
     FAIL(err, EAGLET_E_INPUT, "%s: %s: not known to the %s decoder, and unused weights are not skipped in silence",
          tensor->path, tensor->name, arch->features.row);

@@ -26,6 +26,9 @@ struct block_scratch {
   float *entries;  /* [n, entry_floats] */
   float *mixed;    /* GQA [n, nh, D]; MLA [n, nh, r] */
   float *values;   /* MLA [n, nh, dv] */
+  /* sparse attention: the scorer's queries, keys and shares; what it chose */
+  float *index_q, *index_k, *index_share;        /* [n, heads, d], [n, d], [n, heads] */
+  int32_t *kept_slots, *kept_begin, *kept_prefix; /* [n, n_kept], [n + 1], [n] */
   /* feed-forward; shares memory with the attention part */
   float *shared, *gate, *up; /* [n, H], [n, I], [n, I] */
   float *logits, *share;     /* [n, E], [n, K] */
@@ -67,11 +70,13 @@ void block_shape_from_features(struct block_shape *shape, const struct features 
       .n_groups = moe->n_groups,
       .n_groups_picked = moe->n_groups_picked,
       .share_input = moe->share_input,
+      .sparse = f->sparse,
   };
 }
 
 int32_t block_kv_entry_floats(const struct block_shape *shape) {
-  return shape->attention == ATTENTION_MLA ? shape->kv_rank + shape->rope_dim : 2 * shape->n_kv_heads * shape->head_dim;
+  if (shape->attention == ATTENTION_GQA) return 2 * shape->n_kv_heads * shape->head_dim;
+  return shape->kv_rank + shape->rope_dim + (shape->sparse.n_kept > 0 ? shape->sparse.head_dim : 0);
 }
 
 /* Cuts pieces out of a block: with base NULL only the length is counted, so that planning and carving are the same
@@ -86,6 +91,16 @@ static float *carve(struct carver *carver, int64_t n_floats) {
   return piece;
 }
 
+static void carve_sparse(struct block_scratch *s, struct carver *carver, int64_t n) {
+  const struct sparse_features *sparse = &s->shape.sparse;
+  s->index_q = carve(carver, n * sparse->n_heads * sparse->head_dim);
+  s->index_k = carve(carver, n * sparse->head_dim);
+  s->index_share = carve(carver, n * sparse->n_heads);
+  s->kept_slots = (int32_t *)(void *)carve(carver, n * sparse->n_kept);
+  s->kept_begin = (int32_t *)(void *)carve(carver, n + 1);
+  s->kept_prefix = (int32_t *)(void *)carve(carver, n);
+}
+
 static void carve_attention(struct block_scratch *s, struct carver *carver, int64_t n) {
   const struct block_shape *d = &s->shape;
   s->entries = carve(carver, n * block_kv_entry_floats(d));
@@ -96,6 +111,7 @@ static void carve_attention(struct block_scratch *s, struct carver *carver, int6
     s->kv_raw = carve(carver, n * (d->kv_rank + d->rope_dim));
     s->mixed = carve(carver, n * d->n_heads * d->kv_rank);
     s->values = carve(carver, n * d->n_heads * d->value_dim);
+    if (d->sparse.n_kept > 0) carve_sparse(s, carver, n);
   } else {
     s->q = carve(carver, n * d->n_heads * d->head_dim);
     s->mixed = carve(carver, n * d->n_heads * d->head_dim);
@@ -151,6 +167,30 @@ static void linear(struct compute *c, float *out, const float *x, const struct w
   if (bias) c->add_bias(c, out, bias, n, w->n_out);
 }
 
+/* The scorer's choice for every row, from keys that are in the cache already. */
+static void choose_keys(struct block_scratch *s, struct compute *c, const struct block_attention_params *p, int32_t entry) {
+  const struct sparse_features *sparse = &s->shape.sparse;
+  const struct row_index *rows = p->rows;
+  const struct select_keys_params select = {.slots = s->kept_slots,
+                                            .begin = s->kept_begin,
+                                            .none = s->kept_prefix,
+                                            .q = s->index_q,
+                                            .share = s->index_share,
+                                            .pool = p->pool,
+                                            .page_table = rows->page_table,
+                                            .table_begin = rows->table_begin,
+                                            .n_prefix = rows->n_prefix,
+                                            .extra_slots = rows->extra_slots,
+                                            .extra_begin = rows->extra_begin,
+                                            .n_heads = sparse->n_heads,
+                                            .dim = sparse->head_dim,
+                                            .n_kept = sparse->n_kept,
+                                            .key_offset = s->shape.kv_rank + s->shape.rope_dim,
+                                            .entry_floats = entry,
+                                            .page_tokens = KV_PAGE_TOKENS};
+  c->select_keys(c, &select, rows->n);
+}
+
 static void write_and_attend(struct block_scratch *s, struct compute *c, const struct block_attention_params *p,
                              const struct attention_params *layout) {
   const struct row_index *rows = p->rows;
@@ -176,6 +216,12 @@ static void write_and_attend(struct block_scratch *s, struct compute *c, const s
   attention.scale = (float)s->shape.attention_scale;
   attention.softcap = (float)s->shape.attention_softcap;
   attention.sinks = p->weights->sinks;
+  if (s->shape.sparse.n_kept > 0) {
+    choose_keys(s, c, p, layout->entry_floats);
+    attention.n_prefix = s->kept_prefix;
+    attention.extra_slots = s->kept_slots;
+    attention.extra_begin = s->kept_begin;
+  }
   c->attention(c, &attention, rows->n);
 }
 
@@ -227,31 +273,57 @@ static void mla_queries(struct block_scratch *s, struct compute *c, const struct
 /* s->entries [n, r + dr] = [norm(latent) | rotated key]. */
 static void mla_entries(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
   const struct block_shape *d = &s->shape;
-  int32_t n = p->rows->n, entry = d->kv_rank + d->rope_dim;
+  int32_t n = p->rows->n, raw = d->kv_rank + d->rope_dim, entry = block_kv_entry_floats(d);
   const struct norm_params norm = {
-      .dim = d->kv_rank, .eps = (float)d->inner_norm_eps, .x_row = entry, .out_row = entry};
+      .dim = d->kv_rank, .eps = (float)d->inner_norm_eps, .x_row = raw, .out_row = entry};
   linear(c, s->kv_raw, p->x, &p->weights->kv_a, p->weights->kv_a_bias, n);
   c->rms_norm(c, s->entries, s->kv_raw, p->weights->kv_a_norm, n, &norm);
   struct rope_params rope = rope_of(p, s->entries + d->kv_rank, s->kv_raw + d->kv_rank, 1);
-  rope.out_row = rope.x_row = entry;
+  rope.out_row = entry;
+  rope.x_row = raw;
   rope.out_head = rope.x_head = d->rope_dim;
+  c->rope(c, &rope, n);
+}
+
+/* The scorer's queries (of the low-rank query), shares, and keys, which become part of the entries. Its rope turns the first dr
+ * dimensions of a head. */
+static void mla_scorer(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
+  const struct block_shape *d = &s->shape;
+  const struct attention_weights *w = p->weights;
+  int32_t n = p->rows->n, dim = d->sparse.head_dim, entry = block_kv_entry_floats(d);
+  float *keys = s->entries + d->kv_rank + d->rope_dim;
+  const struct norm_params norm = {.dim = dim, .eps = 1e-6f, .bias = w->index_k_norm.bias, .out_row = entry};
+  linear(c, s->index_q, s->q_low, &w->index_q, NULL, n);
+  linear(c, s->index_k, p->x, &w->index_k, NULL, n);
+  linear(c, s->index_share, p->x, &w->index_share, NULL, n);
+  c->layer_norm(c, keys, s->index_k, w->index_k_norm.w, n, &norm);
+  struct rope_params rope = rope_of(p, s->index_q, s->index_q, d->sparse.n_heads);
+  rope.style = d->sparse.rope_style;
+  rope.out_row = rope.x_row = (int64_t)d->sparse.n_heads * dim;
+  rope.out_head = rope.x_head = dim;
+  c->rope(c, &rope, n);
+  rope.out = keys;
+  rope.x = keys;
+  rope.n_heads = 1;
+  rope.out_row = rope.x_row = entry;
   c->rope(c, &rope, n);
 }
 
 static void attention_mla(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
   const struct block_shape *d = &s->shape;
-  int32_t n = p->rows->n, entry = d->kv_rank + d->rope_dim;
+  int32_t n = p->rows->n, key = d->kv_rank + d->rope_dim;
   mla_queries(s, c, p);
   mla_entries(s, c, p);
+  if (d->sparse.n_kept > 0) mla_scorer(s, c, p);
   const struct attention_params layout = {.q = s->q_latent,
                                           .n_heads = d->n_heads,
                                           .n_kv_heads = 1,
-                                          .key_dim = entry,
+                                          .key_dim = key,
                                           .value_dim = d->kv_rank,
-                                          .key_head = entry,
+                                          .key_head = key,
                                           .value_head = d->kv_rank,
                                           .value_offset = 0,
-                                          .entry_floats = entry};
+                                          .entry_floats = block_kv_entry_floats(d)};
   write_and_attend(s, c, p, &layout);
   const struct matmul_heads_params expand = {.out = s->values,
                                              .x = s->mixed,

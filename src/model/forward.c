@@ -86,9 +86,12 @@ static enum eaglet_status check_rows(const struct forward *f, const struct batch
       FAIL(err, EAGLET_E_INPUT, "row %d: expected a token id of 0..%d, found %d", i, features->n_vocab - 1, row->token);
     }
     if (row->position < 0 || row->position >= f->model->n_positions) {
-      bool sparse = f->model->arch.row->index_topk && f->model->n_positions == features->positions_max;
+      bool bounded = f->model->arch.row->index_topk && f->model->n_positions == features->positions_max;
       FAIL(err, EAGLET_E_INPUT, "row %d: expected a position of 0..%d%s, found %d", i, f->model->n_positions - 1,
-           sparse ? " (index_topk: up to there sparse attention is the dense attention that is run)" : "", row->position);
+           !bounded                    ? ""
+           : features->sparse.n_kept > 0 ? " (the most keys that sparse attention scores)"
+                                         : " (index_topk: longer contexts need sparse attention, which is not run for this model)",
+           row->position);
     }
     if (row->slot < 0 || row->slot / KV_PAGE_TOKENS >= row->kv->n_pages) {
       FAIL(err, EAGLET_E_USAGE, "row %d: slot %d is outside the %d pages reserved for its sequence", i, row->slot,

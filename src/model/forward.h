@@ -50,6 +50,7 @@ struct block_shape {
   double router_scale;
   int32_t n_groups, n_groups_picked;
   bool share_input;
+  struct sparse_features sparse;
 };
 void block_shape_from_features(struct block_shape *shape, const struct features *features);
 int32_t block_kv_entry_floats(const struct block_shape *shape); /* MLA: kv_rank + rope_dim; GQA: 2 * n_kv_heads * head_dim */

@@ -18,6 +18,8 @@ struct attention_weights {
   const float *q_a_norm, *kv_a_norm, *q_norm, *k_norm; /* F32, device memory; NULL when absent */
   const float *q_bias, *k_bias, *v_bias, *o_bias, *q_a_bias, *kv_a_bias;
   const float *sinks;                             /* [n_heads] or NULL */
+  struct weight index_q, index_k, index_share;    /* sparse attention's scorer: of the low-rank query, of the row, of the row */
+  struct norm_weights index_k_norm;
 };
 struct ffn_weights {
   int32_t n_experts, n_picked;                    /* dense: 1, 1 */

@@ -273,10 +273,67 @@ static void test_sigmoid_topk(void **state) {
   fixture_each(check_sigmoid_topk);
 }
 
+/* ---- sparse attention's choice ---- */
+
+enum { CONTEXT = 300, PAGE_TOKENS = 8, SCORER_HEADS = 5, SCORER_DIM = 9, ENTRY = 13, SPARSE_ROWS = 7 };
+
+/* The n_kept best of the first n slots by score, the first of equals, in order; the slow way. */
+static int naive_choice(const float *score, int n, int n_kept, int32_t *slots) {
+  bool taken[CONTEXT] = {false};
+  int kept = 0;
+  for (int k = 0; k < n_kept && k < n; k++) {
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+      if (!taken[i] && (best < 0 || score[i] > score[best])) best = i;
+    }
+    taken[best] = true;
+  }
+  for (int i = 0; i < n; i++) {
+    if (taken[i]) slots[kept++] = i;
+  }
+  return kept;
+}
+
+static void check_choices(struct compute *c) {
+  static const int32_t prefixes[SPARSE_ROWS] = {1, 20, 21, 64, 100, 299, 300};
+  float *pool = fixture_noise(CONTEXT * ENTRY, 80), *q = fixture_noise(SPARSE_ROWS * SCORER_HEADS * SCORER_DIM, 81),
+        *share = fixture_noise(SPARSE_ROWS * SCORER_HEADS, 82);
+  int32_t table[CONTEXT / PAGE_TOKENS + 1], begins[SPARSE_ROWS] = {0}, slots[SPARSE_ROWS * 20], begin[SPARSE_ROWS + 1], none[SPARSE_ROWS];
+  for (int i = 0; i <= CONTEXT / PAGE_TOKENS; i++) table[i] = i;
+  for (int i = 40; i < 60; i++) memcpy(pool + i * ENTRY, pool + 7 * ENTRY, sizeof(float) * ENTRY); /* equal scores */
+  const struct select_keys_params p = {.slots = slots, .begin = begin, .none = none, .q = q, .share = share, .pool = pool,
+                                       .page_table = table, .table_begin = begins, .n_prefix = prefixes, .n_heads = SCORER_HEADS,
+                                       .dim = SCORER_DIM, .n_kept = 20, .key_offset = 4, .entry_floats = ENTRY,
+                                       .page_tokens = PAGE_TOKENS};
+  c->select_keys(c, &p, SPARSE_ROWS);
+  for (int row = 0; row < SPARSE_ROWS; row++) {
+    float score[CONTEXT];
+    int32_t expected[20];
+    for (int i = 0; i < prefixes[row]; i++) {
+      score[i] = 0;
+      for (int h = 0; h < SCORER_HEADS; h++) {
+        float s = cpu_of(c)->kernels->dot(q + (row * SCORER_HEADS + h) * SCORER_DIM, pool + i * ENTRY + 4, SCORER_DIM);
+        if (s > 0) score[i] += share[row * SCORER_HEADS + h] * s;
+      }
+    }
+    int n = naive_choice(score, prefixes[row], 20, expected);
+    assert_int_equal(begin[row + 1] - begin[row], n);
+    assert_memory_equal(slots + begin[row], expected, sizeof(int32_t) * (size_t)n);
+    assert_int_equal(none[row], 0);
+  }
+  free(pool), free(q), free(share);
+}
+
+static void test_choices(void **state) {
+  (void)state;
+  fixture_each(check_choices);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_norms),         cmocka_unit_test(test_scales),  cmocka_unit_test(test_activations),
       cmocka_unit_test(test_joint_layouts), cmocka_unit_test(test_experts), cmocka_unit_test(test_sigmoid_topk),
+      cmocka_unit_test(test_choices),
   };
   return cmocka_run_group_tests_name("family ops", tests, NULL, NULL);
 }

@@ -3,15 +3,16 @@
  * And the KV pages under all that. */
 #include "model_fixture.h"
 
-enum { MODELS = 12 };
+enum { MODELS = 14 };
 static char *models[MODELS]; /* latent attention with experts; grouped queries; a sliding window; biases; then one of every mechanism */
 
 static int find_data(void **state) {
   (void)state;
   static const char *const shared[] = {"own/nano-kimi", "own/arch/qwen3_moe", "own/arch/mistral", "own/arch/qwen2"};
-  static const char *const own[] = {"gemma2", "gemma3_text", "gpt_oss", "llama4_text", "cohere2", "exaone4", "gpt2", "ministral3"};
+  static const char *const own[] = {"gemma2", "gemma3_text", "gpt_oss", "llama4_text", "cohere2", "exaone4", "gpt2", "ministral3",
+                                    "deepseek_v32_sparse", "glm_moe_dsa_sparse"};
   for (int i = 0; i < 4; i++) models[i] = shared_path(shared[i]);
-  for (int i = 0; i < 8 && getenv("EAGLET_TEST_ROOT"); i++)
+  for (int i = 0; i < MODELS - 4 && getenv("EAGLET_TEST_ROOT"); i++)
     models[4 + i] = memory_format("%s/tests/data/arch/%s", getenv("EAGLET_TEST_ROOT"), own[i]);
   return 0;
 }

@@ -79,6 +79,11 @@ VARIANTS = {
     "deepseek_v3_direct": lambda: cfg("DeepseekV3Config", **{**MLA, **DSMOE, "q_lora_rank": None, "n_group": 1, "topk_group": 1, "norm_topk_prob": False}),
     "deepseek_v32": lambda: cfg("DeepseekV32Config", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1}, index_n_heads=2, index_head_dim=16, index_topk=48),
     "glm_moe_dsa": lambda: cfg("GlmMoeDsaConfig", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1}, index_n_heads=2, index_head_dim=16, index_topk=48),
+    # enough heads that no two keys score exactly 0: whom topk picks among equals is nobody's business
+    "deepseek_v32_sparse": lambda: cfg("DeepseekV32Config", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1}, index_n_heads=24, index_head_dim=12,
+                                       index_topk=10),
+    "glm_moe_dsa_sparse": lambda: cfg("GlmMoeDsaConfig", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1}, index_n_heads=24, index_head_dim=16,
+                                      index_topk=13),
     "glm4_moe_lite": lambda: cfg("Glm4MoeLiteConfig", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1}),
     "kimi_k25": lambda: wrap("Kimi_K25Config", text("deepseek_v3", **{**MLA, **DSMOE, "n_group": 1, "topk_group": 1}, rope_parameters=YARN), VIS),
     "gpt_oss": lambda: cfg("GptOssConfig", head_dim=8, num_local_experts=5, num_experts_per_tok=3, sliding_window=7, attention_bias=True, intermediate_size=32,

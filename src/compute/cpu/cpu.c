@@ -63,6 +63,7 @@ static const struct compute inference_table = {
     .rope = cpu_rope,
     .kv_write = cpu_kv_write,
     .attention = cpu_attention,
+    .select_keys = cpu_select_keys,
     .router = cpu_router,
     .moe = cpu_moe,
     .gather_rows = cpu_gather_rows,

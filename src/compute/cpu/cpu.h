@@ -74,6 +74,7 @@ void cpu_silu_mul(struct compute *c, float *out, const float *gate, const float 
 void cpu_rope(struct compute *c, const struct rope_params *p, int32_t n);
 void cpu_kv_write(struct compute *c, const struct kv_write_params *p, int32_t n);
 void cpu_attention(struct compute *c, const struct attention_params *p, int32_t n);
+void cpu_select_keys(struct compute *c, const struct select_keys_params *p, int32_t n);
 void cpu_router(struct compute *c, const struct router_params *p, int32_t n);
 void cpu_moe(struct compute *c, const struct moe_params *p, int32_t n);
 void cpu_gather_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n,

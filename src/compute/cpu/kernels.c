@@ -407,11 +407,9 @@ static void attend_block(struct running *state, const struct attention_params *p
   float scores[KEYS];
   for (int32_t i = 0; i < block->n; i += 4) dot4(scores + i, q, block->key + i, p->key_dim);
   float max = state->max;
-  for (int32_t i = 0; i < block->n; i++) {
-    scores[i] *= p->scale;
-    if (p->softcap > 0) scores[i] = p->softcap * tanhf(scores[i] / p->softcap);
-    max = scores[i] > max ? scores[i] : max;
-  }
+  for (int32_t i = 0; i < block->n; i++) scores[i] *= p->scale;
+  for (int32_t i = 0; i < block->n && p->softcap > 0; i++) scores[i] = p->softcap * tanhf(scores[i] / p->softcap);
+  for (int32_t i = 0; i < block->n; i++) max = scores[i] > max ? scores[i] : max;
   if (state->sum > 0 && max > state->max) {
     float shrink = expf(state->max - max);
     for (int32_t k = 0; k < p->value_dim; k++) state->value[k] *= shrink;

@@ -118,14 +118,25 @@ static void encode_by_scan(const struct bpe_ranks *ranks, const char *piece, uin
 
 /* ---- long pieces: linked list of parts, heap of candidate merges (rank, position) ---- */
 
-static void heap_push(struct bpe_scratch *s, uint64_t entry) {
+void bpe_scratch_start(struct bpe_scratch *s, uint32_t n) {
+  MEMORY_GROW(s->next, s->next_capacity, (size_t)n + 1);
+  MEMORY_GROW(s->previous, s->previous_capacity, (size_t)n + 1);
+  MEMORY_GROW(s->rank, s->rank_capacity, (size_t)n + 1);
+  s->n_heap = 0;
+  for (uint32_t i = 0; i <= n; i++) {
+    s->next[i] = i + 1;
+    s->previous[i] = i - 1; /* of the first: wraps, never followed */
+  }
+}
+
+void bpe_heap_push(struct bpe_scratch *s, uint64_t entry) {
   MEMORY_GROW(s->heap, s->heap_capacity, s->n_heap + 1);
   size_t i = s->n_heap++;
   for (; i && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
   s->heap[i] = entry;
 }
 
-static uint64_t heap_pop(struct bpe_scratch *s) {
+uint64_t bpe_heap_pop(struct bpe_scratch *s) {
   uint64_t top = s->heap[0], entry = s->heap[--s->n_heap];
   size_t i = 0;
   for (;;) {
@@ -144,22 +155,15 @@ static uint64_t heap_pop(struct bpe_scratch *s) {
 static void consider(const struct bpe_ranks *ranks, struct bpe_scratch *s, const char *piece, uint32_t length, uint32_t at) {
   uint32_t right = s->next[at];
   s->rank[at] = right < length ? bpe_ranks_find(ranks, piece + at, s->next[right] - at) : BPE_NONE;
-  if (s->rank[at] != BPE_NONE) heap_push(s, (uint64_t)s->rank[at] << 32 | at);
+  if (s->rank[at] != BPE_NONE) bpe_heap_push(s, (uint64_t)s->rank[at] << 32 | at);
 }
 
 static void encode_by_heap(const struct bpe_ranks *ranks, struct bpe_scratch *s, const char *piece, uint32_t length,
                            size_t base, const struct bpe_sink *sink) {
-  MEMORY_GROW(s->next, s->next_capacity, (size_t)length + 1);
-  MEMORY_GROW(s->previous, s->previous_capacity, (size_t)length + 1);
-  MEMORY_GROW(s->rank, s->rank_capacity, (size_t)length + 1);
-  s->n_heap = 0;
-  for (uint32_t i = 0; i <= length; i++) {
-    s->next[i] = i + 1;
-    s->previous[i] = i - 1; /* of the first: wraps, never followed */
-  }
+  bpe_scratch_start(s, length);
   for (uint32_t i = 0; i < length; i++) consider(ranks, s, piece, length, i);
   while (s->n_heap) {
-    uint64_t entry = heap_pop(s);
+    uint64_t entry = bpe_heap_pop(s);
     uint32_t at = (uint32_t)entry;
     if (s->rank[at] != entry >> 32) continue; /* the pair changed since: stale */
     uint32_t right = s->next[at];

@@ -38,6 +38,11 @@ struct bpe_scratch {
   size_t next_capacity, previous_capacity, rank_capacity, heap_capacity, n_heap;
 };
 void bpe_scratch_release(struct bpe_scratch *scratch);
+/* n parts in a row, linked; no candidate merges. */
+void bpe_scratch_start(struct bpe_scratch *scratch, uint32_t n);
+/* Heap of candidate merges, rank << 32 | part: the lowest rank first, leftmost first. */
+void bpe_heap_push(struct bpe_scratch *scratch, uint64_t entry);
+uint64_t bpe_heap_pop(struct bpe_scratch *scratch);
 
 struct offset_list { size_t *at; size_t n, capacity; };
 void offset_list_append(struct offset_list *list, size_t offset);

@@ -78,46 +78,17 @@ static size_t merge_by_scan(const struct bpe_pairs *pairs, struct bpe_symbol *sy
 
 /* ---- long pieces ---- */
 
-static void heap_push(struct bpe_scratch *s, uint64_t entry) {
-  MEMORY_GROW(s->heap, s->heap_capacity, s->n_heap + 1);
-  size_t i = s->n_heap++;
-  for (; i && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
-  s->heap[i] = entry;
-}
-
-static uint64_t heap_pop(struct bpe_scratch *s) {
-  uint64_t top = s->heap[0], entry = s->heap[--s->n_heap];
-  size_t i = 0;
-  for (;;) {
-    size_t child = 2 * i + 1;
-    if (child >= s->n_heap) break;
-    if (child + 1 < s->n_heap && s->heap[child + 1] < s->heap[child]) child++;
-    if (s->heap[child] >= entry) break;
-    s->heap[i] = s->heap[child];
-    i = child;
-  }
-  s->heap[i] = entry;
-  return top;
-}
-
 static void consider(const struct bpe_pairs *pairs, struct bpe_scratch *s, const struct bpe_symbol *symbols, uint32_t n, uint32_t at) {
   const struct bpe_pair *pair = s->next[at] < n ? bpe_pairs_find(pairs, symbols[at].id, symbols[s->next[at]].id) : NULL;
   s->rank[at] = pair ? pair->rank : BPE_NONE;
-  if (pair) heap_push(s, (uint64_t)pair->rank << 32 | at);
+  if (pair) bpe_heap_push(s, (uint64_t)pair->rank << 32 | at);
 }
 
 static size_t merge_by_heap(const struct bpe_pairs *pairs, struct bpe_scratch *s, struct bpe_symbol *symbols, uint32_t n) {
-  MEMORY_GROW(s->next, s->next_capacity, (size_t)n + 1);
-  MEMORY_GROW(s->previous, s->previous_capacity, (size_t)n + 1);
-  MEMORY_GROW(s->rank, s->rank_capacity, (size_t)n + 1);
-  s->n_heap = 0;
-  for (uint32_t i = 0; i <= n; i++) {
-    s->next[i] = i + 1;
-    s->previous[i] = i - 1; /* of the first: wraps, never followed */
-  }
+  bpe_scratch_start(s, n);
   for (uint32_t i = 0; i < n; i++) consider(pairs, s, symbols, n, i);
   while (s->n_heap) {
-    uint64_t entry = heap_pop(s);
+    uint64_t entry = bpe_heap_pop(s);
     uint32_t at = (uint32_t)entry;
     if (s->rank[at] != entry >> 32) continue; /* the pair changed since: stale */
     uint32_t right = s->next[at];

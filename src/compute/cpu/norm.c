@@ -26,26 +26,21 @@ static void layer_norm_rows(struct cpu_compute *c, const void *args, int64_t beg
     c->kernels->layer_norm(a->out + i * a->out_row, a->x + i * a->x_row, row_weights(a, i), a->p);
 }
 
+static void each_row(struct compute *compute, struct norm_args args, int32_t n, cpu_body *body) {
+  const struct norm_params *p = args.p;
+  args.x_row = p->x_row ? p->x_row : p->dim;
+  args.out_row = p->out_row ? p->out_row : p->dim;
+  cpu_for(cpu_of(compute), 4.0 * p->dim, n, body, &args);
+}
+
 void cpu_rms_norm(struct compute *compute, float *out, const float *x, const float *w, int32_t n,
                   const struct norm_params *p) {
-  const struct norm_args args = {.out = out,
-                                 .x = x,
-                                 .w = w,
-                                 .x_row = p->x_row ? p->x_row : p->dim,
-                                 .out_row = p->out_row ? p->out_row : p->dim,
-                                 .p = p};
-  cpu_for(cpu_of(compute), 4.0 * p->dim, n, norm_rows, &args);
+  each_row(compute, (struct norm_args){.out = out, .x = x, .w = w, .p = p}, n, norm_rows);
 }
 
 void cpu_layer_norm(struct compute *compute, float *out, const float *x, const float *w, int32_t n,
                     const struct norm_params *p) {
-  const struct norm_args args = {.out = out,
-                                 .x = x,
-                                 .w = w,
-                                 .x_row = p->x_row ? p->x_row : p->dim,
-                                 .out_row = p->out_row ? p->out_row : p->dim,
-                                 .p = p};
-  cpu_for(cpu_of(compute), 6.0 * p->dim, n, layer_norm_rows, &args);
+  each_row(compute, (struct norm_args){.out = out, .x = x, .w = w, .p = p}, n, layer_norm_rows);
 }
 
 /* ---- backward: with s = 1/sqrt(mean(x^2) + eps) and g = d_y * w,

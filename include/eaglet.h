@@ -179,6 +179,8 @@ struct eaglet_render_params {
   size_t length;
   bool add_generation_prompt;
   bool special_in_content;     /* recognise special-token text inside message content; default: it stays text */
+  const char *arguments_json;  /* JSON object: more variables for the template, {"enable_thinking": false}; NULL: none. One that the
+                                  template never mentions is an error */
 };
 struct eaglet_rendered {
   struct eaglet_text text; /* by the checkpoint's own template */

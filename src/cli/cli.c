@@ -100,3 +100,21 @@ const json_t *cli_at(const json_t *document, const char *path) {
 }
 
 double cli_number(const json_t *document, const char *path) { return json_number_value(cli_at(document, path)); }
+
+enum eaglet_status cli_template_arguments(char **json, const struct option_list *list, struct eaglet_error *err) {
+  json_t *object = json_object();
+  *json = NULL;
+  for (size_t i = 0; i < list->n; i++) {
+    const char *equals = strchr(list->values[i], '=');
+    if (!equals || equals == list->values[i]) {
+      json_decref(object);
+      FAIL(err, EAGLET_E_USAGE, "--template-arg %s: expected KEY=VALUE", list->values[i]);
+    }
+    json_t *value = NULL;
+    if (json_parse(&value, equals + 1, strlen(equals + 1), "", NULL) != EAGLET_OK) value = json_string(equals + 1);
+    json_object_setn_new(object, list->values[i], (size_t)(equals - list->values[i]), value);
+  }
+  if (list->n > 0) *json = json_dump(object, 0).data;
+  json_decref(object);
+  return EAGLET_OK;
+}

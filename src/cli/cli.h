@@ -63,4 +63,10 @@ int cmd_train(struct cli *cli, int argc, char **argv);
 int cmd_verify(struct cli *cli, int argc, char **argv);
 int cmd_vocab(struct cli *cli, int argc, char **argv);
 
+/* --template-arg KEY=VALUE ... as a JSON object, heap; NULL when there are none. VALUE is JSON, or a string where it is not. Fails on a
+ * missing "=". */
+enum eaglet_status cli_template_arguments(char **json, const struct option_list *list, struct eaglet_error *err);
+#define CLI_TEMPLATE_ARG(list) \
+  {.kind = OPTION_LIST, .name = "template-arg", .value = &(list), .argument = "K=V", .help = "a variable for the chat template, enable_thinking=false; V is JSON or text"}
+
 #endif

@@ -14,6 +14,7 @@ struct generate {
   const char *model, *prompt, *messages, *tokens;
   struct eaglet_engine_params engine;
   struct eaglet_sequence_params sequence;
+  struct option_list arguments; /* for the template */
   struct eaglet_tokenizer *tokenizer; /* NULL: ids in, ids out */
   int32_t *prompt_ids;
   size_t n_prompt;
@@ -40,9 +41,14 @@ static enum eaglet_status prompt_from_ids(struct generate *g, const struct eagle
 }
 
 static enum eaglet_status prompt_from_messages(struct generate *g, const struct eaglet_text *text, struct eaglet_error *err) {
-  const struct eaglet_render_params params = {.messages_json = text->data, .length = text->length, .add_generation_prompt = true};
+  struct eaglet_render_params params = {.messages_json = text->data, .length = text->length, .add_generation_prompt = true};
   struct eaglet_rendered rendered = {0};
-  TRY(eaglet_render(g->tokenizer, &params, &rendered, err));
+  char *arguments;
+  TRY(cli_template_arguments(&arguments, &g->arguments, err));
+  params.arguments_json = arguments;
+  enum eaglet_status status = eaglet_render(g->tokenizer, &params, &rendered, err);
+  free(arguments);
+  if (status != EAGLET_OK) return status;
   g->prompt_ids = rendered.ids;
   g->n_prompt = rendered.n_ids;
   rendered.ids = NULL;
@@ -183,6 +189,7 @@ int cmd_generate(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_INT, .name = "top-k", .value = &g.sequence.top_k, .argument = "N", .help = "sample from the N likeliest tokens", .min = 1, .max = 1 << 24},
       {.kind = OPTION_FLOAT, .name = "top-p", .value = &g.sequence.top_p, .argument = "P", .help = "sample from the smallest set with mass P", .min = 1e-6, .max = 1},
       {.kind = OPTION_UINT64, .name = "seed", .value = &g.sequence.seed, .argument = "S", .help = "of sampling (default 0)"},
+      CLI_TEMPLATE_ARG(g.arguments),
       {.kind = OPTION_FLAG, .name = "ignore-eos", .value = &g.sequence.ignore_stop, .help = "run to --max-tokens"},
       OPTION_END,
   };
@@ -207,5 +214,6 @@ int cmd_generate(struct cli *cli, int argc, char **argv) {
   g.engine.draft_len_max = draft_len;
   struct eaglet_error err = {0};
   enum eaglet_status status = generate_run(&g, &err);
+  options_list_clear(&g.arguments);
   return status == EAGLET_OK ? 0 : cli_fail(cli, status, &err);
 }

@@ -43,11 +43,14 @@ int cmd_render(struct cli *cli, int argc, char **argv) {
   const char *messages = NULL;
   bool mask = false;
   struct eaglet_render_params params = {0};
+  struct option_list arguments = {0};
+  char *arguments_json = NULL;
   const struct option own[] = {
       {.kind = OPTION_STRING, .name = "messages", .letter = 'm', .value = &messages, .argument = "FILE", .help = "JSON: a messages array or one dataset row; - for standard input", .required = true},
       {.kind = OPTION_FLAG, .name = "mask", .value = &mask, .help = "mark the trained part"},
       {.kind = OPTION_FLAG, .name = "add-generation-prompt", .value = &params.add_generation_prompt, .help = "end with the assistant's header"},
       {.kind = OPTION_FLAG, .name = "allow-special-in-content", .value = &params.special_in_content, .help = "special-token text inside messages becomes special tokens"},
+      CLI_TEMPLATE_ARG(arguments),
       OPTION_END,
   };
   const struct option *tables[] = {own, cli->common, NULL};
@@ -65,10 +68,12 @@ int cmd_render(struct cli *cli, int argc, char **argv) {
   struct eaglet_rendered rendered = {0};
   struct eaglet_error err = {0};
   enum eaglet_status status = eaglet_tokenizer_open(&tokenizer, result.positional[0], cli->env.hub_cache, &err);
+  if (status == EAGLET_OK) status = cli_template_arguments(&arguments_json, &arguments, &err);
   if (status == EAGLET_OK) status = cli_read(&text, messages, &err);
   if (status == EAGLET_OK) {
     params.messages_json = text.data;
     params.length = text.length;
+    params.arguments_json = arguments_json;
     status = eaglet_render(tokenizer, &params, &rendered, &err);
   }
   if (status == EAGLET_OK) {
@@ -79,5 +84,7 @@ int cmd_render(struct cli *cli, int argc, char **argv) {
   eaglet_rendered_clear(&rendered);
   eaglet_text_clear(&text);
   eaglet_tokenizer_close(tokenizer);
+  options_list_clear(&arguments);
+  free(arguments_json);
   return status == EAGLET_OK ? 0 : cli_fail(cli, status, &err);
 }

@@ -15,6 +15,8 @@ struct jinja_program;
 
 enum eaglet_status jinja_compile(struct jinja_program **program, const char *source, size_t length, struct eaglet_error *err) MUST_USE;
 void jinja_free(struct jinja_program *program);
+/* Does the template say this name anywhere? */
+bool jinja_mentions(const struct jinja_program *program, const char *name);
 
 struct jinja_limits { /* zero: default */
   uint64_t steps_max;   /* 50 million */

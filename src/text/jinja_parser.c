@@ -29,6 +29,10 @@ const struct jinja_string *program_find(const struct jinja_program *program, con
   return program->names_capacity ? program->names[name_slot(program, name, length)] : NULL;
 }
 
+bool jinja_mentions(const struct jinja_program *program, const char *name) {
+  return program_find(program, name, strlen(name)) != NULL;
+}
+
 const struct jinja_string *program_intern(struct jinja_program *program, const char *name, size_t length) {
   if (program->n_names * 2 >= program->names_capacity) {
     struct jinja_program grown = *program;

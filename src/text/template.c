@@ -97,6 +97,16 @@ void chat_template_close(struct chat_template *template_) {
 
 /* ---- rendering ---- */
 
+const char *chat_template_unused_argument(const struct chat_template *t, const json_t *kwargs) {
+  const char *name;
+  json_t *value;
+  json_object_foreach((json_t *)kwargs, name, value) {
+    (void)value;
+    if (!jinja_mentions(t->program, name) && !(t->program_tools && jinja_mentions(t->program_tools, name))) return name;
+  }
+  return NULL;
+}
+
 /* The variables transformers passes: special tokens that exist, messages, tools, documents, the flag, then kwargs. */
 static json_t *make_context(const struct chat_template *t, const struct chat_params *params) {
   static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"};

@@ -27,6 +27,8 @@ struct chat_params {
   const json_t *kwargs;        /* extra variables, or NULL */
   bool add_generation_prompt;
 };
+/* The first of kwargs that the template never mentions; NULL: all are used. A misspelt argument is not dropped in silence. */
+const char *chat_template_unused_argument(const struct chat_template *template_, const json_t *kwargs);
 /* Plain text. Caller clears *text. Template errors (raise_exception, budgets) are EAGLET_E_INPUT with line number. */
 enum eaglet_status chat_template_render(const struct chat_template *template_, const struct chat_params *params,
                                         struct eaglet_text *text, struct eaglet_error *err) MUST_USE;

@@ -1,0 +1,43 @@
+#!/bin/sh
+# test_render.sh EAGLET ROOT - `render` from the command line: the generation prompt, system turns as the template has them (B19), arguments
+# for the template, and those that it does not know (B14).
+set -eu
+eaglet=$(realpath "$1") root=$2
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+cp "$root/models/nano-kimi/tiktoken.model" "$root/models/nano-kimi/tokenizer_config.json" "$dir/"
+cat >"$dir/chat_template.jinja" <<'JINJA'
+{%- if messages[0].role != 'system' %}<|im_system|>default<|im_end|>{% endif -%}
+{%- for m in messages %}{% if m.role == 'system' and loop.index0 > 0 %}{{ raise_exception('a late system turn') }}{% endif %}[{{ m.role }}]{{ m.content }}<|im_end|>{% endfor -%}
+{%- if add_generation_prompt %}[assistant]{% if thinking is defined and not thinking %}<think></think>{% endif %}{% endif -%}
+JINJA
+check() { # EXPECTED MESSAGES OPTIONS...
+  expected=$1
+  echo "$2" >"$dir/messages.json"
+  shift 2
+  found=$("$eaglet" render "$dir" --messages "$dir/messages.json" "$@" 2>"$dir/err") || fail "$(cat "$dir/err")"
+  [ "$found" = "$expected" ] || fail "expected $expected, found $found"
+}
+refuse() { # WORDS MESSAGES OPTIONS...
+  words=$1
+  echo "$2" >"$dir/messages.json"
+  shift 2
+  "$eaglet" render "$dir" --messages "$dir/messages.json" "$@" >"$dir/out" 2>"$dir/err" && fail "accepted: $*"
+  grep -q "$words" "$dir/err" || fail "expected '$words', found $(cat "$dir/err")"
+}
+user='{"role":"user","content":"hi"}'
+check '<|im_system|>default<|im_end|>[user]hi<|im_end|>' "[$user]"
+check '[system]<|im_end|>[user]hi<|im_end|>' "[{\"role\":\"system\",\"content\":\"\"},$user]"
+check '[system]<|im_end|>[user]hi<|im_end|>' "[{\"role\":\"system\",\"content\":null},$user]"
+check '[system]a<|im_end|>[user]hi<|im_end|>' "[{\"role\":\"system\",\"content\":\"a\"},$user]"
+refuse 'a late system turn' "[{\"role\":\"system\",\"content\":\"a\"},{\"role\":\"system\",\"content\":\"b\"},$user]"
+refuse 'a late system turn' "[$user,{\"role\":\"system\",\"content\":\"b\"}]"
+check '<|im_system|>default<|im_end|>[user]hi<|im_end|>[assistant]' "[$user]" --add-generation-prompt
+check '<|im_system|>default<|im_end|>[user]hi<|im_end|>[assistant]<think></think>' "[$user]" --add-generation-prompt --template-arg thinking=false
+check '<|im_system|>default<|im_end|>[user]hi<|im_end|>[assistant]' "[$user]" --add-generation-prompt --template-arg thinking=true
+refuse 'template argument foo: the model' "[$user]" --template-arg foo=1
+refuse 'expected KEY=VALUE' "[$user]" --template-arg thinking

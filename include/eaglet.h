@@ -234,6 +234,7 @@ struct eaglet_prepare_params {
   double validation;       /* share of conversations kept for validation, default 0.05 */
   bool last_turn_only;     /* train only the last assistant turn */
   bool special_in_content;
+  const char *arguments_json; /* variables for the template, as in struct eaglet_render_params */
   bool regenerate;         /* replace each assistant turn by the target's own answer */
   float temperature;       /* of the regeneration */
   int32_t reply_tokens_max; /* of the regeneration, default 256 */

@@ -210,17 +210,6 @@ const char *eaglet_detokenizer_finish(struct eaglet_detokenizer *detokenizer) {
   return streamed(detokenizer);
 }
 
-/* *kwargs: NULL without arguments. */
-static enum eaglet_status read_arguments(json_t **kwargs, const struct chat_template *chat, const char *text, struct eaglet_error *err) {
-  *kwargs = NULL;
-  if (!text) return EAGLET_OK;
-  TRY(json_parse(kwargs, text, strlen(text), "template arguments", err));
-  if (!json_is_object(*kwargs)) FAIL(err, EAGLET_E_USAGE, "template arguments: expected a JSON object");
-  const char *unused = chat_template_unused_argument(chat, *kwargs);
-  if (unused) FAIL(err, EAGLET_E_USAGE, "template argument %s: the model's chat template does not know it", unused);
-  return EAGLET_OK;
-}
-
 enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer, const struct eaglet_render_params *params,
                                  struct eaglet_rendered *rendered, struct eaglet_error *err) {
   *rendered = (struct eaglet_rendered){0};
@@ -231,7 +220,7 @@ enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer, const
   TRY(json_parse(&row, params->messages_json, params->length, "messages", err));
   json_t *kwargs = NULL;
   enum eaglet_status status = conversation_normalise(&conversation, row, err);
-  if (status == EAGLET_OK) status = read_arguments(&kwargs, tokenizer->chat, params->arguments_json, err);
+  if (status == EAGLET_OK) status = chat_template_arguments(&kwargs, tokenizer->chat, params->arguments_json, err);
   if (status == EAGLET_OK) {
     const struct chat_tokenize_params chat = {
         .chat = {.messages = conversation.messages, .tools = json_object_get(row, "tools"), .kwargs = kwargs,

@@ -29,7 +29,8 @@ static void print_prepared(const json_t *document) {
 }
 
 int cmd_prepare(struct cli *cli, int argc, char **argv) {
-  struct option_list data = {0};
+  struct option_list data = {0}, arguments = {0};
+  char *arguments_json = NULL;
   struct eaglet_prepare_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
       {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE...", .help = "JSON lines or a JSON array; rows with `conversations`, `messages`, or question and answer", .required = true},
@@ -38,6 +39,7 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05; below 0: none)", .min = -1, .max = 0.5},
       {.kind = OPTION_FLAG, .name = "last-turn", .value = &params.last_turn_only, .help = "train only the last assistant turn"},
       {.kind = OPTION_FLAG, .name = "allow-special-in-content", .value = &params.special_in_content, .help = "special-token text inside messages becomes special tokens"},
+      CLI_TEMPLATE_ARG(arguments),
       {.kind = OPTION_FLAG, .name = "regenerate", .value = &params.regenerate, .help = "replace each assistant turn by the target's own answer (on-policy data)"},
       {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "of the regeneration (default 0: greedy)", .min = 0, .max = 10},
       {.kind = OPTION_INT, .name = "max-tokens", .value = &params.reply_tokens_max, .argument = "N", .help = "tokens of a regenerated reply (default 256)", .min = 1, .max = 1 << 20},
@@ -67,9 +69,13 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
     params.progress = progress_callbacks(&cli->progress);
     struct eaglet_text report = {0};
     struct eaglet_error err = {0};
-    enum eaglet_status status = eaglet_prepare(&params, &report, &err);
+    enum eaglet_status status = cli_template_arguments(&arguments_json, &arguments, &err);
+    params.arguments_json = arguments_json;
+    if (status == EAGLET_OK) status = eaglet_prepare(&params, &report, &err);
     code = cli_finish_json(cli, status, &err, &report, print_prepared);
   }
   options_list_clear(&data);
+  options_list_clear(&arguments);
+  free(arguments_json);
   return code;
 }

@@ -107,6 +107,22 @@ const char *chat_template_unused_argument(const struct chat_template *t, const j
   return NULL;
 }
 
+enum eaglet_status chat_template_arguments(json_t **kwargs, const struct chat_template *t, const char *text,
+                                           struct eaglet_error *err) {
+  *kwargs = NULL;
+  if (!text) return EAGLET_OK;
+  TRY(json_parse(kwargs, text, strlen(text), "template arguments", err));
+  const char *unused = json_is_object(*kwargs) ? chat_template_unused_argument(t, *kwargs) : NULL;
+  if (json_is_object(*kwargs) && !unused) return EAGLET_OK;
+  if (unused)
+    error_set(err, EAGLET_E_USAGE, "template argument %s: the model's chat template does not know it", unused);
+  else
+    error_set(err, EAGLET_E_USAGE, "template arguments: expected a JSON object");
+  json_decref(*kwargs);
+  *kwargs = NULL;
+  return EAGLET_E_USAGE;
+}
+
 /* The variables transformers passes: special tokens that exist, messages, tools, documents, the flag, then kwargs. */
 static json_t *make_context(const struct chat_template *t, const struct chat_params *params) {
   static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"};

@@ -29,6 +29,9 @@ struct chat_params {
 };
 /* The first of kwargs that the template never mentions; NULL: all are used. A misspelt argument is not dropped in silence. */
 const char *chat_template_unused_argument(const struct chat_template *template_, const json_t *kwargs);
+/* kwargs from a JSON object's text, owned by the caller; NULL text: none. EAGLET_E_USAGE when one of them is never mentioned. */
+enum eaglet_status chat_template_arguments(json_t **kwargs, const struct chat_template *template_, const char *text,
+                                           struct eaglet_error *err) MUST_USE;
 /* Plain text. Caller clears *text. Template errors (raise_exception, budgets) are EAGLET_E_INPUT with line number. */
 enum eaglet_status chat_template_render(const struct chat_template *template_, const struct chat_params *params,
                                         struct eaglet_text *text, struct eaglet_error *err) MUST_USE;

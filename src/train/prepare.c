@@ -329,6 +329,7 @@ static json_t *make_manifest(const struct preparation *p) {
   json_t *settings = json_pack("{si sf sb sb sI sb}", "tokens_max", s->tokens_max, "validation", s->validation,
                                "last_turn_only", s->last_turn_only, "special_in_content", s->special_in_content, "seed",
                                (json_int_t)s->seed, "regenerate", s->regenerate);
+  if (p->renderer.arguments) json_object_set(settings, "template_arguments", p->renderer.arguments);
   if (s->regenerate) {
     json_object_set_new(settings, "temperature", json_real((double)s->temperature));
     json_object_set_new(settings, "reply_tokens_max", json_integer(s->reply_tokens_max));
@@ -402,6 +403,7 @@ static enum eaglet_status run_steps(struct preparation *p, struct eaglet_text *t
   TRY(renderer_open(&p->renderer, p->params.model, p->facts.n_vocab, err));
   p->renderer.special_in_content = p->params.special_in_content;
   p->renderer.last_turn_only = p->params.last_turn_only;
+  TRY(chat_template_arguments(&p->renderer.arguments, p->renderer.chat, p->params.arguments_json, err));
   json_t *manifest = make_manifest(p);
   const struct token_writer_params writer = {.directory = p->params.out, .manifest = manifest};
   enum eaglet_status status = token_writer_open(&p->writer, &writer, err);

@@ -47,9 +47,10 @@ static json_t *settings_of(const struct regeneration_params *p) {
   char hash[HASH_TEXT_BYTES];
   const struct eaglet_prepare_params *s = p->prepare;
   hash_text(hash, p->facts->hash);
-  return json_pack("{ss si ss sf si si sI sb}", "format", "eaglet-regenerated", "version", 1, "model", hash,
+  return json_pack("{ss si ss sf si si sI sb ss}", "format", "eaglet-regenerated", "version", 1, "model", hash,
                    "temperature", (double)s->temperature, "reply_tokens_max", s->reply_tokens_max, "tokens_max",
-                   s->tokens_max, "seed", (json_int_t)s->seed, "special_in_content", s->special_in_content);
+                   s->tokens_max, "seed", (json_int_t)s->seed, "special_in_content", s->special_in_content,
+                   "template_arguments", s->arguments_json ? s->arguments_json : "");
 }
 
 static uint64_t input_hash(const struct conversation *conversation) {

@@ -17,6 +17,7 @@ enum eaglet_status renderer_open(struct renderer *renderer, const char *model, i
 }
 
 void renderer_close(struct renderer *renderer) {
+  json_decref(renderer->arguments);
   chat_template_close(renderer->chat);
   tokenizer_close(renderer->tokenizer);
   *renderer = (struct renderer){0};
@@ -25,7 +26,7 @@ void renderer_close(struct renderer *renderer) {
 enum eaglet_status renderer_row(const struct renderer *renderer, const struct conversation *conversation,
                                 struct chat_tokens *tokens, struct eaglet_error *err) {
   const struct chat_tokenize_params params = {
-      .chat = {.messages = conversation->messages, .tools = conversation->tools},
+      .chat = {.messages = conversation->messages, .tools = conversation->tools, .kwargs = renderer->arguments},
       .special_in_content = renderer->special_in_content,
       .last_turn_only = renderer->last_turn_only};
   return chat_template_tokenize(renderer->chat, &params, tokens, err);
@@ -34,7 +35,7 @@ enum eaglet_status renderer_row(const struct renderer *renderer, const struct co
 enum eaglet_status renderer_prompt(const struct renderer *renderer, const json_t *messages, const json_t *tools,
                                    struct token_list *ids, struct eaglet_error *err) {
   const struct chat_tokenize_params params = {
-      .chat = {.messages = messages, .tools = tools, .add_generation_prompt = true},
+      .chat = {.messages = messages, .tools = tools, .kwargs = renderer->arguments, .add_generation_prompt = true},
       .special_in_content = renderer->special_in_content,
       .last_turn_only = true};
   struct chat_tokens tokens = {0};

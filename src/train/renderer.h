@@ -9,9 +9,11 @@
 struct renderer {
   struct tokenizer *tokenizer;
   struct chat_template *chat;
+  json_t *arguments; /* variables for the template, or NULL; owned */
   bool special_in_content, last_turn_only;
 };
-/* n_vocab: of the target; a tokenizer with more ids than that is refused. The two flags are the caller's to set. */
+/* n_vocab: of the target; a tokenizer with more ids than that is refused. The two flags and the arguments (of
+ * chat_template_arguments) are the caller's to set. */
 enum eaglet_status renderer_open(struct renderer *renderer, const char *model, int32_t n_vocab,
                                  struct eaglet_error *err) MUST_USE;
 void renderer_close(struct renderer *renderer);

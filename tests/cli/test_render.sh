@@ -41,3 +41,14 @@ check '<|im_system|>default<|im_end|>[user]hi<|im_end|>[assistant]<think></think
 check '<|im_system|>default<|im_end|>[user]hi<|im_end|>[assistant]' "[$user]" --add-generation-prompt --template-arg thinking=true
 refuse 'template argument foo: the model' "[$user]" --template-arg foo=1
 refuse 'expected KEY=VALUE' "[$user]" --template-arg thinking
+
+# prepare renders the same way, says so in its manifest, and refuses what the template does not know.
+cp "$root/models/nano-kimi/config.json" "$root/models/nano-kimi"/*.safetensors* "$dir/"
+echo "{\"messages\":[$user,{\"role\":\"assistant\",\"content\":\"yes indeed\"}]}" >"$dir/rows.jsonl"
+sed -i "s/{%- if add_generation_prompt %}/{% if thinking is defined %}<think><\/think>{% endif %}{%- if add_generation_prompt %}/" "$dir/chat_template.jinja"
+"$eaglet" prepare "$dir" --data "$dir/rows.jsonl" --out "$dir/plain" --validation -1 >"$dir/out" 2>&1 || fail "$(cat "$dir/out")"
+"$eaglet" prepare "$dir" --data "$dir/rows.jsonl" --out "$dir/thinking" --validation -1 --template-arg thinking=true >"$dir/out" 2>&1 || fail "$(cat "$dir/out")"
+tr -d ' \n' <"$dir/thinking/manifest.json" | grep -q '"template_arguments":{"thinking":true}' || fail "the manifest does not name the arguments"
+grep -q template_arguments "$dir/plain/manifest.json" && fail "arguments out of nowhere"
+"$eaglet" prepare "$dir" --data "$dir/rows.jsonl" --out "$dir/other" --template-arg thinkng=true >"$dir/out" 2>"$dir/err" && fail "a misspelt argument"
+grep -q 'template argument thinkng' "$dir/err" || fail "$(cat "$dir/err")"

@@ -65,7 +65,7 @@ static enum eaglet_status plan_pools(struct engine *e, struct eaglet_error *err)
   TRY(kv_cache_init(&e->kv, e->compute, e->model->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
   TRY(forward_create(&e->forward, e->model, e->rows_max, n_pages, err));
   if (!e->head) return EAGLET_OK;
-  TRY(kv_cache_init(&e->head_kv, e->compute, 1, head_kv_entry_floats(e->head), n_pages, err));
+  TRY(kv_cache_init(&e->head_kv, e->compute, head_kv_layers(e->head), head_kv_entry_floats(e->head), n_pages, err));
   return head_forward_create(&e->head_forward, e->head, e->rows_max, n_pages, err);
 }
 

@@ -6,7 +6,8 @@
  *   y  = g + attention(u);  z = y + mlp(post_attention_layernorm(y));  further layers are ordinary ones
  *   logits = lm_head(norm(z));  next g = z (before norm)
  *
- * Dialects of that differ in wiring only, which is data (struct head_wiring): the engine sees one struct head. docs/HEADS.md says which dialects are read, and by which names and fields.
+ * Dialects of that, and a target's own prediction layer, differ in wiring only, which is data (struct head_wiring): the engine
+ * sees one struct head. docs/HEADS.md says which dialects are read, and by which names and fields.
  *
  * Pair (h_t, x_{t+1}) has rope position t and draft-KV slot t. Embedding (and lm_head when the file has none and the
  * vocabulary is whole) are shared with the target. Heads are files of other projects too: every tensor must be used or
@@ -26,6 +27,8 @@ struct head_wiring {
   bool fc_input_norm;        /* or one over all of them side by side */
   bool norm_before_residual; /* the residual stream starts at hidden_norm(g), not at g */
   bool norm_output;          /* the next feature is norm(z), not z (EAGLE-3.1) */
+  bool prediction_layer;     /* a target's own: eh_proj joins the two norms, an ordinary layer follows; the feature is the
+                                target's final norm of its last state, which head_fuse applies */
 };
 
 /* What config.json claims about tensors; they must not contradict it. */
@@ -60,11 +63,12 @@ struct head_layer {
 struct head {
   struct checkpoint files;          /* of a head that is files */
   struct quantization quantization; /* how its linears are stored: its own, whatever the target's is (A17) */
+  struct prediction_weights *prediction; /* of a head that is the target's own layer; else NULL */
   struct head_config config;
   struct block_shape shape;
   struct vocab_map map;
   const struct model *target;       /* borrowed */
-  struct weight fc, lm_head, embed; /* embed: the target's, unless the file has its own */
+  struct weight fc, lm_head, embed; /* fc: eh_proj of a prediction layer; embed: the target's, unless the file has its own */
   struct head_layer *layers;        /* [1 + n_more_layers] */
   const float *fc_norms[TAPS_MAX], *fc_input_norm, *fc_bias;
   const float *embed_norm, *hidden_norm; /* of the embedding, of the feature */
@@ -77,6 +81,9 @@ struct head {
  * not fit the target, naming the part. */
 enum eaglet_status head_open(struct head **head, const char *directory, const struct model *target,
                              struct eaglet_error *err) MUST_USE;
+/* The target's own prediction layer (DeepSeek's MTP) as a head; every draft runs the first of them. EAGLET_E_INPUT when the
+ * checkpoint has none. */
+enum eaglet_status head_open_mtp(struct head **head, const struct model *target, struct eaglet_error *err) MUST_USE;
 void head_close(struct head *head);
 
 int32_t head_kv_layers(const struct head *head);       /* layers of the head's KV cache */

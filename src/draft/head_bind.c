@@ -341,21 +341,10 @@ enum eaglet_status head_vocabulary_read(struct vocab_map *map, struct checkpoint
   return vocab_map_from_tables(map, &tables, err);
 }
 
-/* Buffers that old checkpoints carry along, and scales of a quantised KV cache, which this cache is not. */
-static bool is_harmless(const char *name) {
-  static const char *const tails[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".k_scale", ".v_scale"};
-  size_t length = strlen(name);
-  for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
-    size_t n = strlen(tails[i]);
-    if (length >= n && strcmp(name + length - n, tails[i]) == 0) return true;
-  }
-  return false;
-}
-
 static enum eaglet_status check_unused(struct head_binder *b) {
   const struct checkpoint *files = b->files;
   for (size_t i = 0; i < files->n_tensors; i++) {
-    if (!files->used[i] && !is_harmless(files->tensors[i]->name))
+    if (!files->used[i] && !tensor_is_harmless(files->tensors[i]->name))
       FAIL(b->err, EAGLET_E_INPUT, "%s: %s: unknown tensor; a head with it would compute something else",
            files->tensors[i]->path, files->tensors[i]->name);
   }

@@ -152,6 +152,7 @@ static enum eaglet_status check_trainable(const struct head *head, struct eaglet
     bool has;
     const char *what;
   } parts[] = {
+      {c->wiring.prediction_layer, "a prediction layer of the target"},
       {c->attention == ATTENTION_MLA, "latent attention (kv_lora_rank)"},
       {c->n_more_layers > 0, "more than one layer (num_hidden_layers)"},
       {c->wiring.fc_norms, "norms of the states (fc_norm)"},
@@ -167,7 +168,7 @@ static enum eaglet_status check_trainable(const struct head *head, struct eaglet
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     if (parts[i].has)
       FAIL(err, EAGLET_E_INPUT, "%s: %s cannot be trained: the trainer knows the standard head only",
-           head->files.path, parts[i].what);
+           head->files.path ? head->files.path : head->target->checkpoint.path, parts[i].what);
   }
   return EAGLET_OK;
 }

@@ -102,6 +102,10 @@ void head_fuse(struct head_forward *f, float *g, const float *tapped, int32_t n)
   struct compute *c = f->compute;
   int32_t h = head->config.hidden;
   int64_t wide = (int64_t)head->config.n_states * head->config.target_hidden;
+  if (head->config.wiring.prediction_layer) {
+    model_final_norm(c, head->target, g, tapped, n);
+    return;
+  }
   int32_t step = has_fusion_norms(head) ? f->rows_max : n;
   for (int32_t at = 0; at < n; at += step) {
     int32_t rows = n - at < step ? n - at : step;
@@ -133,7 +137,9 @@ static void join_inputs(struct head_forward *f, const float *feature, int32_t n)
   c->embed(c, f->x, &head->embed, f->rows.tokens, n);
   c->rms_norm(c, f->wide, f->x, head->embed_norm, n, &into_wide);
   c->rms_norm(c, f->wide + h, feature, head->hidden_norm, n, &into_wide);
-  if (head->config.wiring.norm_before_residual)
+  if (head->config.wiring.prediction_layer)
+    c->matmul(c, f->x, f->wide, &head->fc, n, 0, 0);
+  else if (head->config.wiring.norm_before_residual)
     c->rms_norm(c, f->x, feature, head->hidden_norm, n, &plain);
   else
     c->copy(c, f->x, feature, sizeof(float) * (size_t)n * (size_t)h);

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "model/arch_table.h"
 #include "model/linear.h"
+#include "model/prediction.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -397,11 +398,12 @@ static bool ends_with(const char *text, const char *suffix) {
   return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
-/* Upper bound of the blob: every vector-like tensor, each padded. */
-static size_t count_small(const struct checkpoint *checkpoint) {
+/* Upper bound of the blob: every vector-like tensor whose name starts so, each padded. */
+static size_t count_small(const struct checkpoint *checkpoint, const char *prefix) {
   size_t n = 0;
   for (size_t i = 0; i < checkpoint->n_tensors; i++) {
     const struct tensor_entry *tensor = checkpoint->tensors[i];
+    if (strncmp(tensor->name, prefix, strlen(prefix)) != 0) continue;
     bool row = tensor->rank == 1 || (tensor->rank == 2 && tensor->shape[0] == 1);
     bool per_head = tensor->rank == 2 && (ends_with(tensor->name, "_norm.weight") || ends_with(tensor->name, "_bias"));
     if ((row || per_head) && is_float(tensor->dtype)) n += (size_t)(tensor->n_bytes / 2) + 16;
@@ -445,7 +447,7 @@ static enum eaglet_status bind_all(struct binder *b) {
 }
 
 enum eaglet_status model_bind(struct model *model, struct eaglet_error *err) {
-  struct binder binder = {.model = model, .capacity = count_small(&model->checkpoint), .err = err};
+  struct binder binder = {.model = model, .capacity = count_small(&model->checkpoint, ""), .err = err};
   model->small = model->compute->alloc(model->compute, binder.capacity * sizeof(float));
   binder.host = memory_try(binder.capacity * sizeof(float));
   enum eaglet_status status;
@@ -454,5 +456,44 @@ enum eaglet_status model_bind(struct model *model, struct eaglet_error *err) {
   else
     status = bind_all(&binder);
   memory_try_free(binder.host);
+  return status;
+}
+
+/* ---- a prediction layer ---- */
+
+static enum eaglet_status bind_prediction_parts(struct binder *b, struct prediction_weights *w) {
+  const struct model *model = b->model;
+  const struct features *f = &model->arch.features;
+  TRY(bind_linear(b, &w->join, "eh_proj", f->hidden, 2 * f->hidden));
+  TRY(bind_norm(b, &w->embed_norm, "enorm", f->hidden));
+  TRY(bind_norm(b, &w->feature_norm, "hnorm", f->hidden));
+  TRY(bind_norm(b, &w->norm, "shared_head.norm", f->hidden));
+  w->own_embed = module_exists(b, "embed_tokens");
+  w->own_head = module_exists(b, "shared_head.head");
+  w->embed = model->embed;
+  w->head = model->head;
+  if (w->own_embed) TRY(bind_linear(b, &w->embed, "embed_tokens", f->n_vocab, f->hidden));
+  if (w->own_head) TRY(bind_linear(b, &w->head, "shared_head.head", f->n_vocab, f->hidden));
+  return EAGLET_OK;
+}
+
+enum eaglet_status model_bind_prediction(struct model *model, struct prediction_weights *w, struct eaglet_error *err) {
+  struct binder b = {.model = model, .layer = model->arch.features.n_layers, .err = err};
+  struct compute *c = model->compute;
+  char prefix[NAME_MAX_LENGTH];
+  snprintf(prefix, sizeof prefix, "%s%d.", model->arch.chain.layers_prefix, b.layer);
+  b.capacity = count_small(&model->checkpoint, prefix);
+  b.moe_names = arch_moe_names(&model->arch, &model->checkpoint);
+  b.host = memory_try(b.capacity * sizeof(float));
+  model->small = w->small = c->alloc(c, b.capacity * sizeof(float));
+  enum eaglet_status status = b.host && w->small
+                                  ? bind_prediction_parts(&b, w)
+                                  : error_set(err, EAGLET_E_RESOURCE, "no memory for %zu floats of norms and biases", b.capacity);
+  if (status == EAGLET_OK) {
+    model->arch.features.layers[b.layer].moe = b.moe_names && exists(&b, b.moe_names->router, ".weight");
+    status = bind_layer(&b, &w->layer);
+  }
+  if (status == EAGLET_OK) c->upload(c, w->small, b.host, b.used * sizeof(float));
+  memory_try_free(b.host);
   return status;
 }

@@ -11,6 +11,12 @@ enum eaglet_status quantization_read(struct quantization *quantization, const st
 /* Fills model->embed, head, norm, layers, small from the checkpoint. arch, compute and quantization are set. On failure model_close
  * releases what was made. */
 enum eaglet_status model_bind(struct model *model, struct eaglet_error *err) MUST_USE;
+struct prediction_weights; /* prediction.h */
+/* Fills *weights from layer n_layers of the checkpoint, whose features stand in model->arch.features.layers[n_layers]; whether it has
+ * experts is read from its tensors. On failure prediction_close releases what was made. */
+enum eaglet_status model_bind_prediction(struct model *model, struct prediction_weights *weights, struct eaglet_error *err) MUST_USE;
+/* Buffers that old checkpoints carry along, and scales of a quantised KV cache, which this cache is not. */
+bool tensor_is_harmless(const char *name);
 /* Every tensor must have been used or be known to be none of the text decoder's business. */
 enum eaglet_status model_check_unused(struct model *model, struct eaglet_error *err) MUST_USE;
 

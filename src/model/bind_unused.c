@@ -13,8 +13,7 @@ static bool ends_with(const char *text, const char *suffix) {
   return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
-/* Buffers that old checkpoints carry along, and scales of a quantised KV cache, which this cache is not. */
-static bool is_harmless(const char *name) {
+bool tensor_is_harmless(const char *name) {
   static const char *const suffixes[] = {"rotary_emb.inv_freq",
                                          "rotary_emb.cos_cached",
                                          "rotary_emb.sin_cached",
@@ -83,7 +82,7 @@ static enum eaglet_status judge(const struct model *model, const struct tensor_e
   const struct arch *arch = &model->arch;
   bool in_layers = strncmp(tensor->name, arch->chain.layers_prefix, strlen(arch->chain.layers_prefix)) == 0;
   bool inside = in_layers || strncmp(tensor->name, arch->chain.prefix, strlen(arch->chain.prefix)) == 0;
-  if (is_surplus_layer(arch, tensor->name) || is_skipped_layer(arch, tensor->name) || is_harmless(tensor->name))
+  if (is_surplus_layer(arch, tensor->name) || is_skipped_layer(arch, tensor->name) || tensor_is_harmless(tensor->name))
     return EAGLET_OK;
   /* Where sparse attention runs densely its scorer is not used. */
   if (arch->row->index_topk && arch->features.sparse.n_kept == 0 && strstr(tensor->name, ".self_attn.indexer.")) return EAGLET_OK;

@@ -77,70 +77,29 @@ static void walk_vocabulary(struct walk *w) {
   vocab_map_release(&map);
 }
 
-/* Every norm that a head has. */
-struct named_norm {
-  char name[64];
-  const float *values;
-  int32_t dim;
-};
-#define NORMS_MAX (4 + TAPS_MAX + 6 * HEAD_LAYERS_MAX)
-
-static void add_norm(struct named_norm *norms, size_t *n, const float *values, int32_t dim, const char *name) {
-  if (!values) return;
-  norms[*n].values = values;
-  norms[*n].dim = dim;
-  snprintf(norms[(*n)++].name, sizeof norms->name, "%s", name);
-}
-
-static size_t list_norms(struct named_norm norms[NORMS_MAX], const struct head *head) {
-  const struct head_config *c = &head->config;
-  size_t n = 0;
-  char name[64];
-  add_norm(norms, &n, head->embed_norm, c->hidden, "input_layernorm");
-  add_norm(norms, &n, head->hidden_norm, c->hidden, "hidden_norm");
-  add_norm(norms, &n, head->norm, c->hidden, "norm");
-  add_norm(norms, &n, head->fc_input_norm, c->n_states * c->target_hidden, "input_norm");
-  for (int32_t i = 0; i < c->n_states; i++) {
-    snprintf(name, sizeof name, "fc_norm.%d", i);
-    add_norm(norms, &n, head->fc_norms[i], c->target_hidden, name);
-  }
-  for (int32_t i = 0; i <= c->n_more_layers; i++) {
-    const struct head_layer *layer = &head->layers[i];
-    const struct {
-      const char *name;
-      const float *values;
-      int32_t dim;
-    } own[] = {{"input_layernorm", layer->input_norm, c->hidden},
-               {"post_attention_layernorm", layer->post_norm, c->hidden},
-               {"self_attn.q_norm", layer->attention.q_norm, c->head_dim},
-               {"self_attn.k_norm", layer->attention.k_norm, c->head_dim},
-               {"self_attn.q_a_layernorm", layer->attention.q_a_norm, c->q_rank},
-               {"self_attn.kv_a_layernorm", layer->attention.kv_a_norm, c->kv_rank}};
-    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
-      snprintf(name, sizeof name, "layers.%d.%s", i, own[k].name);
-      add_norm(norms, &n, own[k].values, own[k].dim, name);
-    }
-  }
-  return n;
+static bool is_norm(const struct tensor_entry *t) {
+  return t->rank == 1 && strstr(t->name, "norm") &&
+         (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16);
 }
 
 /* A norm of zeros, or one that is not finite, makes every draft the same. */
-static void walk_norms(struct walk *w, const struct head *head) {
-  struct named_norm norms[NORMS_MAX];
-  struct compute *c = w->target->compute;
-  size_t n_norms = list_norms(norms, head);
+static void walk_norms(struct walk *w) {
+  size_t n_norms = 0;
   w->ok[PART_NORMS] = true;
-  for (size_t i = 0; i < n_norms && w->ok[PART_NORMS]; i++) {
-    size_t n = (size_t)norms[i].dim;
-    float *values = memory_alloc(n * sizeof *values);
+  for (size_t i = 0; i < w->files.n_tensors && w->ok[PART_NORMS]; i++) {
+    const struct tensor_entry *t = w->files.tensors[i];
+    if (!is_norm(t)) continue;
+    size_t n = (size_t)t->shape[0];
+    float *values = memory_alloc((n + 1) * sizeof *values);
     double sum = 0;
-    c->download(c, values, norms[i].values, n * sizeof *values);
+    dtype_to_f32(values, t->data, t->dtype, n);
     for (size_t j = 0; j < n; j++) sum += fabs((double)values[j]);
     free(values);
+    n_norms++;
     w->ok[PART_NORMS] = isfinite(sum) && sum > 0;
     if (!w->ok[PART_NORMS])
-      snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%s: %.63s: expected weights, found %s",
-               w->files.path, norms[i].name, sum == 0 ? "zeros only" : "values that are not finite");
+      snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%s: %s: expected weights, found %s", t->path, t->name,
+               sum == 0 ? "zeros only" : "values that are not finite");
   }
   if (w->ok[PART_NORMS])
     snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%zu norms, eps %g (target %g)", n_norms,
@@ -204,13 +163,13 @@ static enum eaglet_status walk_run(struct walk *w, struct head **head, const cha
   walk_config(w);
   if (!w->ok[PART_STATES]) return EAGLET_OK;
   walk_vocabulary(w);
+  walk_norms(w);
   enum eaglet_status status = head_open(head, directory, w->target, &inner);
-  if (status != EAGLET_OK && !w->ok[PART_VOCABULARY]) return EAGLET_OK; /* already told */
+  if (status != EAGLET_OK && (!w->ok[PART_VOCABULARY] || !w->ok[PART_NORMS])) return EAGLET_OK; /* already told */
   if (status == EAGLET_E_RESOURCE) return error_set(err, status, "%s", inner.message);
   judge(w, PART_SIZES, status,
         &inner); /* what is left of head_open's complaints are tensors that are missing, unknown or of another shape */
   if (status != EAGLET_OK) return EAGLET_OK;
-  walk_norms(w, *head);
   describe(w, *head);
   return EAGLET_OK;
 }
@@ -379,6 +338,8 @@ static enum eaglet_status run_head(struct probe *p, int32_t shift_index, struct 
   }
   if (n_pairs > 0) verdict->agreement /= n_pairs;
   if (verdict->n_surprises > 0) verdict->surprise /= verdict->n_surprises;
+  if (!isfinite(verdict->surprise))
+    FAIL(err, EAGLET_E_CHECK, "%s: the head's logits on the target's own text are not finite", p->head->files.path);
   return EAGLET_OK;
 }
 
@@ -463,14 +424,21 @@ enum eaglet_status check_pair_run(json_t **report, const struct model *target, c
   const char *mismatch = NULL;
   *w = (struct walk){.target = target};
   *report = NULL;
+  struct eaglet_error failed = {0};
   enum eaglet_status status = walk_run(w, &head, draft_directory, err);
   if (status == EAGLET_OK) {
     json_t *checks = walk_report(w, &mismatch);
-    if (head && !mismatch) status = probe_run(&probe, head, err);
+    if (head && !mismatch) status = probe_run(&probe, head, &failed);
+    if (status == EAGLET_E_CHECK) {
+      mismatch = failed.message;
+      status = EAGLET_OK;
+    }
     if (status == EAGLET_OK)
       *report = json_pack("{s:b,s:o}", "ok", mismatch == NULL, "checks", checks);
-    else
+    else {
+      error_set(err, status, "%s", failed.message);
       json_decref(checks);
+    }
     if (probe) json_object_set_new(*report, "probe", probe);
     if (mismatch) status = error_set(err, EAGLET_E_CHECK, "%s", mismatch);
   }

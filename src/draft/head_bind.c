@@ -7,6 +7,7 @@
 #include "model/bind.h"
 #include "model/linear.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,6 +117,10 @@ static enum eaglet_status bind_vector(struct head_binder *b, const float **vecto
   if (!adjacent) b->used = (b->used + 15) & ~(size_t)15;
   ASSERT(b->used + (size_t)n <= b->capacity);
   dtype_to_f32(b->host + b->used, tensor->data, tensor->dtype, (size_t)n);
+  for (int32_t i = 0; i < n; i++) {
+    if (!isfinite(b->host[b->used + (size_t)i]))
+      FAIL(b->err, EAGLET_E_INPUT, "%s: %s: element %d is not finite", tensor->path, tensor->name, i);
+  }
   *vector = b->head->small + b->used;
   b->used += (size_t)n;
   return EAGLET_OK;

@@ -15,6 +15,7 @@ struct head_variant {
   const char *flatten;       /* tensor of the same bytes as one axis ... */
   enum dtype dtype;          /* ... and of this type, when given */
   const char *zero;          /* tensor filled with zeros */
+  const char *spoil;         /* tensor filled with what is no number in any type */
 };
 
 static inline bool variant_drops(const struct head_variant *v, const char *name) {
@@ -29,7 +30,8 @@ static inline bool variant_drops(const struct head_variant *v, const char *name)
 static inline void variant_weights(const char *path, const struct head_variant *v, const struct safetensors *from) {
   struct safetensors_writer *writer = safetensors_writer_create();
   struct eaglet_error err;
-  void *zeros = memory_alloc(1 << 21);
+  void *zeros = memory_alloc(1 << 21), *ones = memory_alloc(1 << 21);
+  memset(ones, 0xff, 1 << 21);
   for (size_t i = 0; i < from->n; i++) {
     const struct tensor_entry *t = &from->tensors[i];
     char name[256];
@@ -38,13 +40,15 @@ static inline void variant_weights(const char *path, const struct head_variant *
          renamed = v->rename && strncmp(t->name, v->rename, strlen(v->rename)) == 0;
     if (variant_drops(v, t->name)) continue;
     snprintf(name, sizeof name, "%s%s", renamed ? v->to : "", renamed ? t->name + strlen(v->rename) : t->name);
-    assert_true(t->n_bytes <= 1 << 21 || !v->zero);
+    assert_true(t->n_bytes <= 1 << 21 || !(v->zero || v->spoil));
+    const void *data = v->zero && strcmp(t->name, v->zero) == 0 ? zeros : v->spoil && strcmp(t->name, v->spoil) == 0 ? ones : t->data;
     safetensors_writer_add(writer, name, flatten && v->dtype ? v->dtype : t->dtype, flatten ? 1 : t->rank,
-                           flatten ? &flat : t->shape, v->zero && strcmp(t->name, v->zero) == 0 ? zeros : t->data);
+                           flatten ? &flat : t->shape, data);
   }
   assert_ok(safetensors_writer_commit(writer, path, &err), &err);
   safetensors_writer_free(writer);
   free(zeros);
+  free(ones);
 }
 
 /* Needs the baseline file: tests of this group are skipped without it (target_setup). */

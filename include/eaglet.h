@@ -222,6 +222,20 @@ struct eaglet_check_pair_params {
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *params,
                                                                 struct eaglet_text *json, struct eaglet_error *err);
 
+/* Whose files a head is written as. */
+enum eaglet_dialect { EAGLET_DIALECT_SPECULATORS, EAGLET_DIALECT_SGLANG, EAGLET_DIALECT_VLLM };
+struct eaglet_convert_params {
+  const char *model, *draft, *hub_cache;
+  const char *out;        /* a new directory */
+  enum eaglet_dialect to;
+  int32_t threads;
+  bool ignore_index;      /* of the model, as above */
+};
+/* The same weights under another project's names and config. What its loader would not read is refused by name; EAGLET_E_CHECK, with
+ * nothing left at out, when the copy does not compute the same bits. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_convert(const struct eaglet_convert_params *params, struct eaglet_text *json,
+                                                             struct eaglet_error *err);
+
 /* ---- pipeline: each writes its artefacts atomically and reports one JSON document ------------------------------------ */
 
 #define EAGLET_SOURCES_MAX 64

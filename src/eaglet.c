@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/dataset.h"
 #include "draft/check_pair.h"
+#include "draft/head_convert.h"
 #include "engine/engine.h"
 #include "engine/inspect.h"
 #include "engine/verify.h"
@@ -316,6 +317,40 @@ enum eaglet_status eaglet_check_pair(const struct eaglet_check_pair_params *para
   const struct eaglet_check_pair_params resolved = {
       .model = model, .draft = draft, .ignore_index = params->ignore_index, .threads = params->threads};
   enum eaglet_status status = pair_report(&report, &resolved, err);
+  if (report) *json = json_dump(report, 2);
+  json_decref(report);
+  free(model);
+  free(draft);
+  return status;
+}
+
+static enum eaglet_status convert_draft(json_t **report, const struct eaglet_convert_params *params, const char *name, struct eaglet_error *err) {
+  static const enum head_dialect dialects[] = {[EAGLET_DIALECT_SPECULATORS] = HEAD_DIALECT_SPECULATORS,
+                                               [EAGLET_DIALECT_SGLANG] = HEAD_DIALECT_SGLANG,
+                                               [EAGLET_DIALECT_VLLM] = HEAD_DIALECT_VLLM};
+  struct compute *compute = NULL;
+  struct model *target = NULL;
+  TRY(compute_open_cpu(&compute, params->threads, EAGLET_PRECISION_EXACT, err));
+  const struct model_params open = {.path = params->model, .ignore_index = params->ignore_index, .compute = compute};
+  enum eaglet_status status = model_open(&target, &open, err);
+  const struct head_convert_params convert = {
+      .draft = params->draft, .out = params->out, .target_name = name, .dialect = dialects[params->to]};
+  if (status == EAGLET_OK) status = head_convert(report, target, &convert, err);
+  model_close(target);
+  compute_close(compute);
+  return status;
+}
+
+enum eaglet_status eaglet_convert(const struct eaglet_convert_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  char *model, *draft;
+  json_t *report = NULL;
+  *json = (struct eaglet_text){0};
+  if (!params->draft || !params->out) FAIL(err, EAGLET_E_USAGE, "no %s given", params->draft ? "directory to write" : "draft");
+  TRY(resolve_pair(&model, &draft, (const char *const[]){params->model, params->draft}, params->hub_cache, err));
+  struct eaglet_convert_params resolved = *params;
+  resolved.model = model;
+  resolved.draft = draft;
+  enum eaglet_status status = convert_draft(&report, &resolved, params->model, err);
   if (report) *json = json_dump(report, 2);
   json_decref(report);
   free(model);

@@ -50,6 +50,7 @@ double cli_number(const json_t *document, const char *path);
 const json_t *cli_at(const json_t *document, const char *path);
 
 int cmd_check_pair(struct cli *cli, int argc, char **argv);
+int cmd_convert(struct cli *cli, int argc, char **argv);
 int cmd_eval(struct cli *cli, int argc, char **argv);
 int cmd_extract(struct cli *cli, int argc, char **argv);
 int cmd_generate(struct cli *cli, int argc, char **argv);

@@ -19,6 +19,7 @@ const struct cli_entry cli_commands[] = {
     {"eval", cmd_eval, "acceptance length, identity and speed with and without the head"},
     {"generate", cmd_generate, "text from a prompt, speculatively when a head is given"},
     {"check-pair", cmd_check_pair, "does this head fit this target? names the first mismatch"},
+    {"convert", cmd_convert, "a head's files in another project's dialect, the same bits"},
     {"report", cmd_report, "an HTML page from eval and training results"},
     {"help", cmd_help, "help on a command; --man and --completion for packagers"},
     {NULL, NULL, NULL},

@@ -18,7 +18,22 @@ const json_t *head_config_decoder(const json_t *json);
  * norm_output. */
 void head_config_remark(const struct head_config *config, const json_t *json, const struct features *target,
                         const char *what);
+/* config.json of a trained head. */
 json_t *head_config_write(const struct head_config *config, const struct model *target);
+
+/* Whose files a head is written as. */
+enum head_dialect {
+  HEAD_DIALECT_SPECULATORS, /* nested config, layers.{i}., state ids */
+  HEAD_DIALECT_SGLANG,      /* flat config, midlayer., output ids in eagle_config: what eaglet trains */
+  HEAD_DIALECT_VLLM         /* flat config, layers.{i}., state ids at the top */
+};
+struct head_naming {
+  enum head_dialect dialect;
+  const char *dtype;          /* "bfloat16" */
+  const struct model *target; /* token ids, class; NULL only in SGLang's dialect */
+  const char *target_name;    /* as the user calls it; speculators' format holds it */
+};
+json_t *head_config_write_as(const struct head_config *config, const struct head_naming *naming);
 
 /* The trained parameters of a head, F32, in one block; order and names are fixed (also the trainer's optimizer layout).
  */

@@ -152,11 +152,15 @@ static void test_law(void **state) {
     int32_t n_target, n_draft;
     bool one_hot;
   } worlds[] = {
-      {"temperature 0.3", {0.3f, 0, 0}, 16, 16, false},       {"temperature 1", {1, 0, 0}, 16, 16, false},
-      {"temperature 1.7", {1.7f, 0, 0}, 16, 16, false},       {"draft vocabulary 5 of 16", {1, 0, 0}, 16, 5, false},
-      {"draft vocabulary 2 of 3", {1, 0, 0}, 3, 2, false},    {"top-k 4, q uncut", {1, 4, 0}, 16, 16, false},
-      {"top-p 0.7, q uncut", {1.7f, 0, 0.7f}, 16, 10, false}, {"one-hot proposal", {1, 0, 0}, 16, 16, true},
-      {"one-hot proposal, cut", {1, 6, 0.9f}, 16, 8, true},
+      {"temperature 0.3", {.temperature = 0.3f}, 16, 16, false},
+      {"temperature 1", {.temperature = 1}, 16, 16, false},
+      {"temperature 1.7", {.temperature = 1.7f}, 16, 16, false},
+      {"draft vocabulary 5 of 16", {.temperature = 1}, 16, 5, false},
+      {"draft vocabulary 2 of 3", {.temperature = 1}, 3, 2, false},
+      {"top-k 4, q uncut", {.temperature = 1, .top_k = 4}, 16, 16, false},
+      {"top-p 0.7, q uncut", {.temperature = 1.7f, .top_p = 0.7f}, 16, 10, false},
+      {"one-hot proposal", {.temperature = 1}, 16, 16, true},
+      {"one-hot proposal, cut", {.temperature = 1, .top_k = 6, .top_p = 0.9f}, 16, 8, true},
   };
   struct world *w = malloc(sizeof *w);
   for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {

@@ -246,7 +246,7 @@ static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) 
 static void add_row(struct probe *p, int32_t position, int32_t token, struct kv_sequence *kv) {
   struct batch_row *row = batch_add(&p->batch);
   *row = (struct batch_row){
-      .token = token, .position = position, .slot = position, .parent = -1, .kv = kv, .wants_logits = true};
+      .token = token, .position = position, .slot = position, .kv = kv, .wants_logits = true};
 }
 
 static bool is_stop(const struct model *target, int32_t token) {

@@ -42,6 +42,9 @@ enum eaglet_status head_open(struct head **head, const char *directory, const st
                              struct eaglet_error *err) MUST_USE;
 void head_close(struct head *head);
 
+/* Whether a directory holds a head (true) or, if anything, a model of its own. */
+bool head_is_here(const char *directory);
+
 int32_t head_kv_entry_floats(const struct head *head); /* floats of one token's entry in the head's KV cache */
 
 /* Head arithmetic on rows; owns its activations for rows_max rows. */

@@ -5,16 +5,10 @@
 
 #include "base/error.h"
 
-struct token_logprob {
-  int32_t token;
-  float logprob; /* natural; -inf without a chance */
-  int32_t rank;  /* 1: the likeliest; ties by id */
-};
-
 /* out: [1 + n_top] the chosen token, then the n_top likeliest, likeliest first (the chosen one is among them again when
  * it is one). Returns how many were written: fewer when fewer tokens have a chance. A logit of -inf, or one that is no
  * number, has none; +inf is not expected.
  * For small n_top: the time may grow with n * n_top. */
-int32_t logprobs_of(struct token_logprob *out, const float *logits, int32_t n, int32_t token, int32_t n_top);
+int32_t logprobs_of(struct eaglet_token_logprob *out, const float *logits, int32_t n, int32_t token, int32_t n_top);
 
 #endif

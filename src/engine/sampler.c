@@ -13,7 +13,7 @@
 
 struct sampler {
   struct sampling sampling;
-  struct logit_bias *bias; // [n_bias] by token
+  struct eaglet_logit_bias *bias; // [n_bias] by token
   int32_t n_vocab;
   uint64_t *seen;  // [(n_vocab + 63) / 64] bit per id of prompt or output; NULL without penalties
   uint32_t *count; // [n_vocab] times in the output; NULL without frequency and presence penalty
@@ -43,12 +43,12 @@ static enum eaglet_status check_sampling(const struct sampling *s, struct eaglet
 }
 
 static int compare_bias(const void *a, const void *b) {
-  const struct logit_bias *x = a, *y = b;
+  const struct eaglet_logit_bias *x = a, *y = b;
   return (x->token > y->token) - (x->token < y->token);
 }
 
 /* bias: by token. */
-static enum eaglet_status check_bias(const struct logit_bias *bias, int32_t n, int32_t n_vocab,
+static enum eaglet_status check_bias(const struct eaglet_logit_bias *bias, int32_t n, int32_t n_vocab,
                                      struct eaglet_error *err) {
   for (int32_t i = 0; i < n; i++) {
     if (bias[i].token < 0 || bias[i].token >= n_vocab)

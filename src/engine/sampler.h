@@ -14,11 +14,6 @@
 #define SAMPLING_TEMPERATURE_MAX 100.0
 #define SAMPLING_PENALTY_MAX 2.0 /* frequency and presence, either sign */
 
-struct logit_bias {
-  int32_t token;
-  float bias; /* -inf: never */
-};
-
 /* Zero: greedy, nothing changed. */
 struct sampling {
   float temperature; /* 0: greedy */
@@ -27,7 +22,7 @@ struct sampling {
   float min_p;       /* 0: off; at the temperature, tokens below min_p * p(best) go */
   float repetition_penalty; /* 0 or 1: off; logits of tokens in prompt or output: > 0 divided, < 0 multiplied by it */
   float frequency_penalty, presence_penalty; /* 0: off; taken from logits of output tokens, per time and once */
-  const struct logit_bias *bias;             // [n_bias] each token once
+  const struct eaglet_logit_bias *bias;             // [n_bias] each token once
   int32_t n_bias;
 };
 

@@ -130,7 +130,7 @@ static int teardown(void **state) {
 static void add_row(struct bench *b, int32_t sequence, int32_t t, int32_t id) {
   struct batch_row *row = batch_add(&b->batch);
   *row = (struct batch_row){
-      .token = id, .position = t, .slot = t, .parent = -1, .kv = &b->sequences[sequence], .wants_logits = true};
+      .token = id, .position = t, .slot = t, .kv = &b->sequences[sequence], .wants_logits = true};
 }
 
 /* Features of slots [begin, end) of both sequences, fused; then the pass over them. */

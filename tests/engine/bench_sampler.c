@@ -40,7 +40,7 @@ static double time_distribution(const float *logits, float *values, int32_t *ord
 }
 
 static double time_logprobs(const float *logits) {
-  struct token_logprob found[21];
+  struct eaglet_token_logprob found[21];
   double best = 1e9;
   for (int again = 0; again < REPEATS; again++) {
     double start = time_now();

@@ -32,7 +32,7 @@ static void test_random_rows(void **state) {
   enum { WIDE = 500, TOP = 20 };
   float logits[WIDE];
   for (uint64_t row = 0; row < 200; row++) {
-    struct token_logprob found[1 + TOP];
+    struct eaglet_token_logprob found[1 + TOP];
     int32_t n = 1 + (int32_t)(random_u64(1, row, 0) % WIDE), token = (int32_t)(random_u64(1, row, 1) % (uint64_t)n),
             n_top = (int32_t)(random_u64(1, row, 2) % (TOP + 1));
     for (int32_t i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ static void test_wide_row(void **state) {
   (void)state;
   enum { VOCABULARY = 160000 };
   float *logits = memory_alloc(VOCABULARY * sizeof *logits);
-  struct token_logprob found[21];
+  struct eaglet_token_logprob found[21];
   for (uint64_t i = 0; i < VOCABULARY; i++) logits[i] = 3 * (float)random_normal(4, 0, i);
   assert_int_equal(logprobs_of(found, logits, VOCABULARY, 77, 20), 21);
   assert_int_equal(found[0].rank, plain_rank(logits, VOCABULARY, 77));
@@ -68,7 +68,7 @@ static void test_wide_row(void **state) {
 static void test_ties(void **state) {
   (void)state;
   const float row[6] = {1, 2, 2, 0, 2, 1};
-  struct token_logprob found[5];
+  struct eaglet_token_logprob found[5];
   assert_int_equal(logprobs_of(found, row, 6, 4, 4), 5);
   static const int32_t tokens[] = {4, 1, 2, 4, 0}, ranks[] = {3, 1, 2, 3, 4};
   for (int i = 0; i < 5; i++) {
@@ -83,7 +83,7 @@ static void test_little_chance(void **state) {
   (void)state;
   const float one[5] = {-INFINITY, -INFINITY, -4, NAN, -INFINITY}, none[3] = {-INFINITY, -INFINITY, -INFINITY},
               far[3] = {3e38f, -3e38f, 0};
-  struct token_logprob found[6];
+  struct eaglet_token_logprob found[6];
   assert_int_equal(logprobs_of(found, one, 5, 2, 5), 2);
   assert_true(found[0].logprob == 0 && found[0].rank == 1);
   assert_true(found[1].token == 2 && found[1].logprob == 0 && found[1].rank == 1);

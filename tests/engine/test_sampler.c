@@ -269,7 +269,7 @@ static void test_raw(void **state) {
       {{.repetition_penalty = 1.1f}, false},
       {{.frequency_penalty = -0.1f}, false},
       {{.presence_penalty = 0.1f}, false},
-      {{.bias = (const struct logit_bias[]){{3, 1}}, .n_bias = 1}, false},
+      {{.bias = (const struct eaglet_logit_bias[]){{3, 1}}, .n_bias = 1}, false},
   };
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     struct sampler *s = sampler_of(kinds[k].sampling, N);
@@ -334,7 +334,7 @@ static void test_notes(void **state) {
  * was masked. */
 static void test_masks(void **state) {
   (void)state;
-  struct logit_bias bias[] = {{4, 100}, {1, -1}, {0, 2}, {3, -INFINITY}};
+  struct eaglet_logit_bias bias[] = {{4, 100}, {1, -1}, {0, 2}, {3, -INFINITY}};
   struct sampler *s = sampler_of((struct sampling){.repetition_penalty = 2, .bias = bias, .n_bias = 4}, N);
   const int32_t banned[] = {4};
   const uint32_t allowed[] = {1u << 0 | 1u << 1 | 1u << 3 | 1u << 4};
@@ -379,11 +379,11 @@ static void test_refusals(void **state) {
       {{.frequency_penalty = 2.5f}, "frequency penalty 2.5: expected -2 to 2"},
       {{.presence_penalty = NAN}, "presence penalty nan"},
       {{.n_bias = -1}, "-1 logit biases"},
-      {{.bias = (const struct logit_bias[]){{1, 0}, {N, 1}}, .n_bias = 2}, "token 5: the vocabulary has 5 ids"},
-      {{.bias = (const struct logit_bias[]){{-1, 1}}, .n_bias = 1}, "token -1: the vocabulary has 5 ids"},
-      {{.bias = (const struct logit_bias[]){{2, NAN}}, .n_bias = 1}, "token 2: expected a finite number or -inf"},
-      {{.bias = (const struct logit_bias[]){{2, INFINITY}}, .n_bias = 1}, "token 2: expected a finite number or -inf"},
-      {{.bias = (const struct logit_bias[]){{2, 1}, {0, 1}, {2, 3}}, .n_bias = 3}, "token 2: given twice"},
+      {{.bias = (const struct eaglet_logit_bias[]){{1, 0}, {N, 1}}, .n_bias = 2}, "token 5: the vocabulary has 5 ids"},
+      {{.bias = (const struct eaglet_logit_bias[]){{-1, 1}}, .n_bias = 1}, "token -1: the vocabulary has 5 ids"},
+      {{.bias = (const struct eaglet_logit_bias[]){{2, NAN}}, .n_bias = 1}, "token 2: expected a finite number or -inf"},
+      {{.bias = (const struct eaglet_logit_bias[]){{2, INFINITY}}, .n_bias = 1}, "token 2: expected a finite number or -inf"},
+      {{.bias = (const struct eaglet_logit_bias[]){{2, 1}, {0, 1}, {2, 3}}, .n_bias = 3}, "token 2: given twice"},
   };
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     struct sampler *s = (struct sampler *)&s;

@@ -463,6 +463,7 @@ static enum eaglet_status plan_network(struct net *net, const struct drafter_par
   int32_t tables = p->pages_each * p->sequences_max, layers = 1, entry;
   if (net->head) {
     entry = head_kv_entry_floats(net->head);
+    layers = head_kv_layers(net->head);
     TRY(head_forward_create(&net->head_forward, net->head, p->rows_max, tables, err));
   } else {
     struct block_shape shape;

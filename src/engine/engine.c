@@ -87,7 +87,7 @@ static enum eaglet_status plan_pages(struct page_plan *plan, const struct engine
   int64_t bytes_target, bytes_draft = 0;
   block_shape_from_features(&shape, &e->model->arch.features);
   bytes_target = page_bytes(block_kv_entry_floats(&shape), e->model->arch.features.n_layers);
-  if (e->head) bytes_draft = page_bytes(head_kv_entry_floats(e->head), 1);
+  if (e->head) bytes_draft = page_bytes(head_kv_entry_floats(e->head), head_kv_layers(e->head));
   if (e->draft_model) {
     block_shape_from_features(&shape, &e->draft_model->arch.features);
     bytes_draft = page_bytes(block_kv_entry_floats(&shape), e->draft_model->arch.features.n_layers);

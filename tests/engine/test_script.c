@@ -94,7 +94,7 @@ static void test_margins(void **state) {
   for (int32_t t = 0; t < SCRIPT_VOCAB; t++) {
     struct batch_row *row = batch_add(&batch);
     *row =
-        (struct batch_row){.token = t, .position = t, .slot = t, .parent = -1, .kv = &sequence, .wants_logits = true};
+        (struct batch_row){.token = t, .position = t, .slot = t, .kv = &sequence, .wants_logits = true};
   }
   struct forward_run run = {.batch = &batch, .kv = &kv};
   assert_ok(forward_run(forward, &run, &err), &err);

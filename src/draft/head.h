@@ -86,6 +86,9 @@ enum eaglet_status head_open(struct head **head, const char *directory, const st
 enum eaglet_status head_open_mtp(struct head **head, const struct model *target, struct eaglet_error *err) MUST_USE;
 void head_close(struct head *head);
 
+/* Whether a directory holds a head (true) or, if anything, a model of its own. */
+bool head_is_here(const char *directory);
+
 int32_t head_kv_layers(const struct head *head);       /* layers of the head's KV cache */
 int32_t head_kv_entry_floats(const struct head *head); /* floats of one token's entry in each of them */
 

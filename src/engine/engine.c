@@ -28,7 +28,7 @@ static enum eaglet_status open_draft(struct engine *e, const struct eaglet_engin
   if (!needs_draft && params->draft) FAIL(err, EAGLET_E_USAGE, "%s: this drafter does not take a draft", params->draft);
   e->drafter_kind = kind;
   if (kind == EAGLET_DRAFTER_HEAD) return head_open(&e->head, params->draft, e->model, err);
-  if (kind == EAGLET_DRAFTER_MTP) FAIL(err, EAGLET_E_USAGE, "MTP layers as drafter are not supported yet");
+  if (kind == EAGLET_DRAFTER_MTP) return head_open_mtp(&e->head, e->model, err);
   if (kind != EAGLET_DRAFTER_MODEL) return EAGLET_OK;
   const struct model_params model = {.path = params->draft, .compute = e->compute};
   return model_open(&e->draft_model, &model, err);

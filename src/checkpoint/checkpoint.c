@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/util.h"
 #include "checkpoint/hub.h"
+#include "checkpoint/torch_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
+#define TORCH_NAME "pytorch_model.bin"
 #define MISSING_NAMED_MAX 8 /* shards that one message lists */
 
 /* ---- which shards ---- */
@@ -160,7 +162,8 @@ static enum eaglet_status open_shards(struct checkpoint *checkpoint, const struc
   checkpoint->files = memory_alloc(shards->n * sizeof *checkpoint->files);
   for (size_t i = 0; i < shards->n; i++) {
     char *path = file_join(checkpoint->path, shards->names[i]);
-    enum eaglet_status status = safetensors_open(&checkpoint->files[i], path, err);
+    bool torch = strcmp(shards->names[i], TORCH_NAME) == 0;
+    enum eaglet_status status = (torch ? torch_file_open : safetensors_open)(&checkpoint->files[i], path, err);
     free(path);
     if (status != EAGLET_OK) return status;
     checkpoint->n_files++;
@@ -216,13 +219,21 @@ done:
   return status;
 }
 
+static bool holds_weight_file(const struct file_list *list) {
+  for (size_t i = 0; i < list->n; i++) {
+    if (is_weight_file(list->names[i])) return true;
+  }
+  return false;
+}
+
 /* The listing decides whether there is an index: a dangling link to one (a hub cache cut short) is an error, not its absence. */
 static enum eaglet_status open_weights(struct checkpoint *checkpoint, const struct checkpoint_params *params, struct eaglet_error *err) {
   struct file_list all, shards = {0};
   TRY(file_list_directory(&all, checkpoint->path, err));
   enum eaglet_status status;
-  if (params->prefer_single && list_holds(&all, SINGLE_NAME)) {
-    char *names[] = {SINGLE_NAME};
+  bool torch = params->is_head && !holds_weight_file(&all) && !list_holds(&all, INDEX_NAME) && list_holds(&all, TORCH_NAME);
+  if (torch || (params->is_head && list_holds(&all, SINGLE_NAME))) {
+    char *names[] = {torch ? TORCH_NAME : SINGLE_NAME};
     const struct file_list single = {.names = names, .n = 1};
     status = open_shards(checkpoint, &single, err);
   } else if (list_holds(&all, INDEX_NAME) && !params->ignore_index) {

@@ -3,8 +3,9 @@
  * Which files are read: with model.safetensors.index.json exactly the files it names (every named tensor must be in the named
  * file's header; extra files are ignored, reported in `n_ignored`); otherwise, or when the caller says to ignore the index, every
  * *.safetensors of the directory (consolidated*.safetensors, the same weights under their maker's names, are passed over beside
- * model*.safetensors; files numbered NNNNN-of-MMMMM must be all there). A tensor in two files that are read is refused. A missing shard is refused with its name and the number of tensors it holds. pytorch_model.bin
- * alone is refused. No tensor is copied; data stays in the mapping.
+ * model*.safetensors; files numbered NNNNN-of-MMMMM must be all there). A tensor in two files that are read is refused. A missing
+ * shard is refused with its name and the number of tensors it holds. pytorch_model.bin alone is read for a head (torch_file.h) and
+ * refused for a model. No tensor is copied; data stays in the mapping.
  *
  * Every tensor has a "used" mark, so that binding can prove that nothing was left unread in silence (decision 5).
  */
@@ -34,7 +35,7 @@ enum eaglet_status checkpoint_resolve(char **path, const char *model, const char
 struct checkpoint_params {
   const char *path;  /* the directory */
   bool ignore_index; /* read every *.safetensors file, whatever the index says (A09) */
-  bool prefer_single; /* a head's directory: model.safetensors alone where there is one, whatever stands beside it */
+  bool is_head;      /* model.safetensors alone where there is one, whatever stands beside it; pytorch_model.bin where no safetensors are */
 };
 enum eaglet_status checkpoint_open_with(struct checkpoint *checkpoint, const struct checkpoint_params *params, struct eaglet_error *err) MUST_USE;
 enum eaglet_status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct eaglet_error *err) MUST_USE; /* by the index */

@@ -158,7 +158,7 @@ static enum eaglet_status walk_run(struct walk *w, struct head **head, const cha
   struct eaglet_error inner = {0};
   *head = NULL;
   w->config_path = file_join(directory, "config.json");
-  const struct checkpoint_params files = {.path = directory, .prefer_single = true};
+  const struct checkpoint_params files = {.path = directory, .is_head = true};
   TRY(checkpoint_open_with(&w->files, &files, err));
   walk_config(w);
   if (!w->ok[PART_STATES]) return EAGLET_OK;

@@ -34,7 +34,7 @@ static void make_shape(struct head *head) {
 
 static enum eaglet_status open_steps(struct head *head, const char *directory, struct eaglet_error *err) {
   const struct model *target = head->target;
-  const struct checkpoint_params files = {.path = directory, .prefer_single = true};
+  const struct checkpoint_params files = {.path = directory, .is_head = true};
   TRY(checkpoint_open_with(&head->files, &files, err));
   char *what = file_join(directory, "config.json");
   enum eaglet_status status =

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/torch_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +27,16 @@ static bool config_says_so(const char *directory) {
 static bool weights_say_so(const char *directory) {
   struct eaglet_error err;
   struct safetensors file = {0};
-  char *path = file_join(directory, "model.safetensors");
+  char *path = file_join(directory, "model.safetensors"), *torch = file_join(directory, "pytorch_model.bin");
   bool found = false;
-  if (safetensors_open(&file, path, &err) == EAGLET_OK) {
+  if (safetensors_open(&file, path, &err) == EAGLET_OK || torch_file_open(&file, torch, &err) == EAGLET_OK) {
     for (size_t i = 0; i < file.n; i++) {
       const char *name = file.tensors[i].name;
       found |= strcmp(name, "fc.weight") == 0 || strcmp(name, "model.fc.weight") == 0;
     }
     safetensors_close(&file);
   }
+  free(torch);
   free(path);
   return found;
 }

@@ -13,6 +13,7 @@ static const struct conversion conversions[] = {
     {.toy = {.name = "standard"}},
     {.toy = {.name = "layers.0, draft_id_to_target_id", .dialect = TOY_LAYERS_DIALECT}},
     {.toy = {.name = "speculators", .dialect = TOY_SPECULATORS}},
+    {.toy = {.name = "pytorch_model.bin", .pickled = true}},
     {.toy = {.name = "modelopt", .dialect = TOY_MODELOPT}},
     {.toy = {.name = "whole vocabulary", .n_draft = TOY_VOCAB}},
     {.toy = {.name = "two states", .n_states = 2}},

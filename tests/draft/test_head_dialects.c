@@ -6,6 +6,8 @@
 
 static const struct toy toys[] = {
     {.name = "standard"},
+    {.name = "pytorch_model.bin", .pickled = true},
+    {.name = "pytorch_model.bin, whole vocabulary, two layers", .pickled = true, .n_draft = TOY_VOCAB, .n_layers = 2},
     {.name = "layers.0, draft_id_to_target_id", .dialect = TOY_LAYERS_DIALECT},
     {.name = "speculators", .dialect = TOY_SPECULATORS},
     {.name = "modelopt", .dialect = TOY_MODELOPT},

@@ -6,6 +6,7 @@
 #include "pair_fixture.h"
 
 #include "base/util.h"
+#include "../checkpoint/torch_writer.h"
 #include "draft/head.h"
 
 #include <math.h>
@@ -23,7 +24,8 @@ struct toy {
   enum toy_dialect dialect;
   int32_t hidden, target_hidden, n_layers, n_states, n_draft; /* 0: 24, hidden, 1, 3, 24 */
   bool fc_norms, input_norm, norm_before_residual, norm_output, attention_bias, mlp_bias, fc_bias, qk_norm, own_embed, tied,
-      own_names;     /* hidden_norm in layers behind the first, aux_norm_low ... */
+      own_names,     /* hidden_norm in layers behind the first, aux_norm_low ... */
+      pickled;       /* as pytorch_model.bin */
   int32_t window;
   const char *more;  /* further config fields, "\"a\": 1, " */
 };
@@ -158,6 +160,26 @@ static inline void toy_spell(char out[128], const struct toy *s, const char *nam
     snprintf(out, 128, "%s", name);
 }
 
+static inline void toy_pickle(const char *directory, const struct toy_head *h) {
+  struct torch_tensor tensors[TOY_TENSORS + 1];
+  char names[TOY_TENSORS][128];
+  int64_t offsets[TOY_VOCAB];
+  int32_t n = h->n_tensors;
+  for (int32_t i = 0; i < n; i++) {
+    const struct toy_tensor *t = &h->tensors[i];
+    toy_spell(names[i], &h->spec, t->name);
+    tensors[i] = (struct torch_tensor){names[i], DTYPE_F32, t->columns ? 2 : 1, {t->rows, t->columns}, t->values};
+  }
+  for (int32_t i = 0; i < h->spec.n_draft; i++) offsets[i] = h->ids[i] - i;
+  if (h->spec.n_draft < TOY_VOCAB) tensors[n++] = (struct torch_tensor){"d2t", DTYPE_I64, 1, {h->spec.n_draft, 0}, offsets};
+  struct eaglet_text archive = torch_state_dict(tensors, (size_t)n);
+  struct eaglet_error err;
+  char *path = file_join(directory, "pytorch_model.bin");
+  assert_ok(file_write(path, archive.data, archive.length, &err), &err);
+  free(archive.data);
+  free(path);
+}
+
 static inline void toy_weights(const char *directory, const struct toy_head *h) {
   const struct toy *s = &h->spec;
   struct safetensors_writer *writer = safetensors_writer_create();
@@ -237,7 +259,10 @@ static inline void toy_config(const char *directory, const struct toy_head *h) {
 static inline void toy_write(char directory[64], const struct toy_head *h) {
   temporary_directory(directory);
   toy_config(directory, h);
-  toy_weights(directory, h);
+  if (h->spec.pickled)
+    toy_pickle(directory, h);
+  else
+    toy_weights(directory, h);
 }
 
 /* ---- what it computes ---- */

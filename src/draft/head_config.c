@@ -222,18 +222,20 @@ static void read_state_list(struct head_reader *r, struct head_config *c, const 
   }
 }
 
-/* Ids are outputs of layers, numbered from 0; in speculators' format they count the layers that were run. */
+/* The place tells the numbering: in eagle_config ids are outputs of layers, numbered from 0 (SGLang and the trainers around it); a list
+ * outside, which vLLM and speculators read, counts the layers that were run. */
 static void read_states(struct head_reader *r, struct head_config *c) {
   struct field_reader *f = &r->fields;
   struct field_place ours = field_find(f, "eaglet_states"), ids = field_find(f, "eagle_aux_hidden_state_layer_ids");
-  if (json_is_array(json_object_get(r->eagle, "eagle_aux_hidden_state_layer_ids")) && !r->nested) {
+  bool outputs = !r->nested && json_is_array(json_object_get(r->eagle, "eagle_aux_hidden_state_layer_ids"));
+  if (outputs) {
     ids.value = json_object_get(r->eagle, "eagle_aux_hidden_state_layer_ids");
     snprintf(ids.from, sizeof ids.from, "eagle_config.eagle_aux_hidden_state_layer_ids");
   }
   if (json_is_array(ours.value))
     read_state_list(r, c, &ours, 0);
   else if (json_is_array(ids.value))
-    read_state_list(r, c, &ids, r->nested ? 0 : 1);
+    read_state_list(r, c, &ids, outputs);
   else
     c->n_states = model_default_states(r->target, c->states);
   int32_t said = field_int(f, "num_aux_hidden_states|num_eagle_features", c->n_states);
@@ -281,10 +283,11 @@ enum eaglet_status head_config_read(struct head_config *config, const json_t *js
   return status;
 }
 
-static bool holds_defaults(const json_t *ids, const struct features *target) {
+/* Is it the default of the other numbering? */
+static bool holds_defaults(const json_t *ids, const struct features *target, int shift) {
   int32_t states[3], n = model_default_states(target, states);
   bool same = json_array_size(ids) == (size_t)n;
-  for (int32_t i = 0; same && i < n; i++) same = json_integer_value(json_array_get(ids, (size_t)i)) == states[i];
+  for (int32_t i = 0; same && i < n; i++) same = json_integer_value(json_array_get(ids, (size_t)i)) == states[i] + shift;
   return same;
 }
 
@@ -301,10 +304,16 @@ void head_config_remark(const struct head_config *config, const json_t *json, co
   }
   if (!json_is_number(flat) && !nested)
     log_warning("%s: rope_theta: not given, using the family's %g", what, config->rope.theta);
-  if (!json_object_get(eagle, "eaglet_states") &&
-      holds_defaults(json_object_get(eagle, "eagle_aux_hidden_state_layer_ids"), target)) {
+  const json_t *outputs = json_object_get(eagle, "eagle_aux_hidden_state_layer_ids"),
+               *counts = json_object_get(json, "eagle_aux_hidden_state_layer_ids");
+  if (!json_object_get(eagle, "eaglet_states") && holds_defaults(outputs, target, 0)) {
     log_warning("%s: eagle_aux_hidden_state_layer_ids: read as outputs of layers, states %d, ..., but they look like counts of "
                 "layers; check-pair tells which they are",
+                what, config->states[0]);
+  }
+  if (!json_object_get(eagle, "eaglet_states") && !outputs && holds_defaults(counts, target, -1)) {
+    log_warning("%s: eagle_aux_hidden_state_layer_ids: read as counts of layers, states %d, ..., but they look like outputs of layers; "
+                "check-pair tells which they are",
                 what, config->states[0]);
   }
   if (config->wiring.norm_output && !config->wiring.norm_before_residual && json_object_get(json, "norm_output"))

@@ -129,9 +129,10 @@ static json_t *write_flat(const struct head_config *c, const struct head_naming 
   if (naming->target) copy_ids(json, naming->target);
   if (naming->dialect == HEAD_DIALECT_VLLM) json_object_set_new(json, "eagle_aux_hidden_state_layer_ids", state_list(c, 0));
   set_bool(eagle, "use_aux_hidden_state", true);
-  if (naming->dialect == HEAD_DIALECT_SGLANG)
+  if (naming->dialect == HEAD_DIALECT_SGLANG) {
     json_object_set_new(eagle, "eagle_aux_hidden_state_layer_ids", state_list(c, -1));
-  json_object_set_new(eagle, "eaglet_states", state_list(c, 0));
+    json_object_set_new(eagle, "eaglet_states", state_list(c, 0));
+  }
   json_object_set_new(json, "eagle_config", eagle);
   return json;
 }

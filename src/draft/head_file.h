@@ -9,7 +9,8 @@
 #include "draft/head.h"
 
 /* Reads config.json of a head in any dialect (docs/HEADS.md); accepts rope_theta or rope_parameters, eagle_config ids
- * (converted to states: id + 1; in speculators' format ids are states) or eaglet_states; default states when absent. */
+ * (converted to states: id + 1; ids outside eagle_config, as vLLM and speculators have them, are states) or eaglet_states;
+ * default states when absent. */
 enum eaglet_status head_config_read(struct head_config *config, const json_t *json, const struct features *target,
                                     const char *what, struct eaglet_error *err) MUST_USE;
 /* The object with the decoder's fields: transformer_layer_config of speculators' format, else json. */

@@ -52,7 +52,8 @@ static void test_states(void **state) {
     int32_t n, states[3];
   } cases[] = {
       {"\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4]}", 3, {2, 4, 5}},
-      {"\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4]", 3, {2, 4, 5}},
+      {"\"eagle_aux_hidden_state_layer_ids\": [2, 4, 5]", 3, {2, 4, 5}}, /* where vLLM reads them */
+      {"\"eagle_aux_hidden_state_layer_ids\": [2, 4, 5], \"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4]}", 3, {2, 4, 5}},
       {"\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4], \"eaglet_states\": [2, 4, 5]}",
        3,
        {2, 4, 5}},

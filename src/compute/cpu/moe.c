@@ -140,6 +140,8 @@ static void experts_up(struct cpu_compute *c, const struct moe_params *p, const 
                        int team) {
   for (int32_t u = 0; u < plan->n_used; u++) {
     int32_t e = plan->used[u], at = plan->first[e], range[2];
+    const struct weight *after = u + 1 < plan->n_used ? &p->gate[plan->used[u + 1]] : &p->down[plan->used[0]];
+    bool separate = p->layout == GATE_UP_SEPARATE;
     cpu_share(range, p->gate[e].n_out, thread, team);
     struct rows_dot_params part = {.w = &p->gate[e],
                                    .begin = range[0],
@@ -147,10 +149,14 @@ static void experts_up(struct cpu_compute *c, const struct moe_params *p, const 
                                    .x = plan->x + at,
                                    .out = plan->gate_rows + at,
                                    .n = plan->first[e + 1] - at,
-                                   .tile = cpu_tile(c, thread)};
+                                   .tile = cpu_tile(c, thread),
+                                   .after = separate ? &p->up[e] : after,
+                                   .after_begin = separate ? range[0] : 0};
     c->kernels->rows_dot(&part);
-    if (p->layout != GATE_UP_SEPARATE) continue;
+    if (!separate) continue;
     part.w = &p->up[e];
+    part.after = after;
+    part.after_begin = 0;
     part.out = plan->up_rows + at;
     c->kernels->rows_dot(&part);
   }
@@ -189,7 +195,8 @@ static void experts_down(struct cpu_compute *c, const struct moe_params *p, cons
                                          .x = plan->hidden + at,
                                          .out = plan->down_rows + at,
                                          .n = plan->first[e + 1] - at,
-                                         .tile = cpu_tile(c, thread)};
+                                         .tile = cpu_tile(c, thread),
+                                         .after = u + 1 < plan->n_used ? &p->down[plan->used[u + 1]] : NULL};
     c->kernels->rows_dot(&part);
   }
 }

@@ -150,6 +150,7 @@ struct eaglet_sequence_params {
   int32_t output_min;     /* no stop token before so many */
   int32_t draft_len;      /* levels of drafts per round; default the engine's; -1 = none */
   int32_t draft_width, draft_tokens; /* as in the engine's parameters; default the engine's */
+  bool draft_fixed;       /* draft up to the limits in every round, even when the engine is adaptive */
   float temperature;      /* 0 = greedy */
   int32_t top_k;          /* 0 = all */
   float top_p;            /* 0 = 1.0 */
@@ -396,11 +397,14 @@ struct eaglet_eval_params {
   size_t n_prompts;
   int32_t prompts_max;     /* per source, 0 = all */
   int32_t tokens_max;      /* per prompt, default 96 */
+  enum eaglet_drafter drafter;
   int32_t draft_len;       /* default 7 */
+  int32_t draft_width, draft_tokens; /* as in the engine's parameters */
   float temperature;
   uint64_t seed;
   int32_t concurrency;     /* default 1 */
-  bool no_plain;           /* skip the plain run (no speed, no identity) */
+  bool no_plain;           /* only draft in every round: acceptance, no speed, no identity */
+  bool no_adaptive;        /* skip adaptive drafting: speed is that of drafting in every round */
   enum eaglet_precision precision;
   int32_t threads;
   struct eaglet_progress progress;

@@ -6,23 +6,40 @@
 #include <stdio.h>
 
 static void print_row(const char *name, const json_t *row) {
-  printf("%-20s %7.0f %8.0f %7.3f  ", name, cli_number(row, "prompts"), cli_number(row, "output_tokens"), cli_number(row, "acceptance_length"));
+  printf("%-20s %7.0f %8.0f %7.3f ", name, cli_number(row, "prompts"), cli_number(row, "output_tokens"), cli_number(row, "acceptance_length"));
+  if (json_object_get(row, "speedup"))
+    printf(" %6.2fx  ", cli_number(row, "speedup"));
+  else
+    printf(" %7s  ", "");
   size_t i;
   json_t *value;
   json_array_foreach(json_object_get(row, "per_position"), i, value) printf(" %.2f", json_number_value(value));
   putchar('\n');
 }
 
+static void print_contexts(const json_t *overall) {
+  const json_t *buckets = json_object_get(overall, "by_context"), *bucket;
+  size_t i;
+  if (json_array_size(buckets) < 2) return;
+  printf("acceptance length by tokens of context:");
+  json_array_foreach(buckets, i, bucket) printf("  %.0f+: %.3f", cli_number(bucket, "from"), cli_number(bucket, "acceptance_length"));
+  putchar('\n');
+}
+
 static void print_eval(const json_t *document) {
-  printf("%-20s %7s %8s %7s   %s\n", "source", "prompts", "tokens", "accept", "acceptance by position");
+  const json_t *overall = json_object_get(document, "overall"), *identical = json_object_get(document, "identical");
+  printf("%-20s %7s %8s %7s  %7s   %s\n", "source", "prompts", "tokens", "accept", "speed", "acceptance by position");
   const char *name;
   json_t *row;
   json_object_foreach(json_object_get(document, "sources"), name, row) print_row(name, row);
-  print_row("overall", json_object_get(document, "overall"));
-  if (json_object_get(document, "speedup")) {
-    printf("plain %.0f tok/s, with head %.0f tok/s: %.2fx; greedy output %s\n", cli_number(document, "plain_tok_s"), cli_number(document, "draft_tok_s"),
-           cli_number(document, "speedup"), json_is_true(json_object_get(document, "identical")) ? "identical" : "NOT identical");
-  }
+  print_row("overall", overall);
+  print_contexts(overall);
+  if (!json_object_get(document, "speedup")) return;
+  printf("plain %.0f tok/s, speculative %.0f tok/s: %.2fx (%.2fx with the prompts' time; %.2fx when every round drafts)\n",
+         cli_number(document, "plain_tok_s"), cli_number(document, "draft_tok_s"), cli_number(document, "speedup"),
+         cli_number(document, "speedup_total"), cli_number(document, "fixed_speedup"));
+  if (json_object_get(document, "speculation")) printf("%s\n", json_string_value(json_object_get(document, "speculation")));
+  if (json_is_boolean(identical)) printf("greedy output %s\n", json_is_true(identical) ? "identical" : "NOT identical");
 }
 
 static enum eaglet_status write_page(const char *path, const struct eaglet_text *json, struct eaglet_error *err) {

@@ -1,6 +1,7 @@
 /* tree.c - see tree.h. */
 #include "draft/tree.h"
 
+#include <math.h>
 #include <string.h>
 
 void proposal_reset(struct proposal *p) {
@@ -82,11 +83,11 @@ int32_t tree_path(const struct tree *t, int32_t candidate, int32_t slots[DRAFT_L
   return n;
 }
 
-void tree_choose(const struct tree *t, int32_t n_max, float score_min, struct proposal *p) {
+void tree_choose(const struct tree *t, int32_t n_max, struct proposal *p) {
   int32_t best[PROPOSAL_MAX], node_of[TREE_CANDIDATES_MAX];
   uint8_t chosen[TREE_CANDIDATES_MAX] = {0};
   const int32_t all[2] = {0, t->n};
-  int32_t n = n_max < 1 ? 0 : best_of(t, all, score_min, best, n_max < PROPOSAL_MAX ? n_max : PROPOSAL_MAX);
+  int32_t n = n_max < 1 ? 0 : best_of(t, all, -INFINITY, best, n_max < PROPOSAL_MAX ? n_max : PROPOSAL_MAX);
   for (int32_t i = 0; i < n; i++) chosen[best[i]] = 1;
   for (int32_t c = 0; c < t->n; c++) {
     if (!chosen[c]) continue;

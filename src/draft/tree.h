@@ -50,7 +50,7 @@ void tree_grow(struct tree *tree, int32_t candidate, const int32_t *tokens, cons
 int32_t tree_advance(struct tree *tree, float score_min);
 /* The slots of a candidate's ancestors from the top; returns how many. */
 int32_t tree_path(const struct tree *tree, int32_t candidate, int32_t slots[DRAFT_LEN_MAX]);
-/* The `n_max` best candidates with a score of at least score_min, in candidate order, which puts parents before children. */
-void tree_choose(const struct tree *tree, int32_t n_max, float score_min, struct proposal *proposal);
+/* The `n_max` best candidates, in candidate order, which puts parents before children. */
+void tree_choose(const struct tree *tree, int32_t n_max, struct proposal *proposal);
 
 #endif

@@ -4,6 +4,7 @@
  * A step has two parts. Catch-up: rows of slots that became committed, so that entries are made of what the target really computed; for
  * a sequence that is not to draft now, a head's rows wait ("pending") and run together later, which is cheaper than one at a time.
  * Then levels: the tree's frontier of every sequence in one batch, until no tree wants another level. A chain is a tree of width one.
+ * Of a sequence that sleeps only the last rows are kept; when it wakes its entries go on with a gap, which costs drafts, not output.
  *
  * The hard part is which row sees what: node rows see the sequence's committed entries, their ancestors' and themselves.
  */
@@ -21,8 +22,9 @@
 
 struct drafter_memory {
   struct compute *compute;
-  float *pending; /* device [PENDING_MAX, width]: states of slots kv->length ...; NULL for a model */
-  int32_t n_pending;
+  float *pending; /* device [PENDING_MAX, width], a ring: states of the next slots to enter; NULL for a model */
+  int32_t first_pending, n_pending;
+  int32_t gap;    /* slots that were forgotten: entry i is of slot i + gap, for entries behind the gaps */
 };
 
 /* One sequence of the step. */
@@ -85,12 +87,9 @@ static enum eaglet_status run_rows(struct net *net, struct eaglet_error *err) {
   return EAGLET_OK;
 }
 
-static enum eaglet_status run_batch(struct net *net, enum controller_cost kind, struct eaglet_error *err) {
-  double started = time_now();
-  if (kind == COST_CATCH_UP && net->head) head_fuse(net->head_forward, net->feature, net->tapped, net->batch.n);
-  TRY(run_rows(net, err));
-  controller_measured(net->controller, kind, net->batch.n, time_now() - started);
-  return EAGLET_OK;
+/* The slot of the sequence's next entry. */
+static int32_t next_slot(const struct draft_request *r) {
+  return r->kv->length + r->memory->gap;
 }
 
 /* ---- choosing children ---- */
@@ -102,16 +101,25 @@ static void mask_row(const struct net *net, float *logits, const uint32_t *allow
   }
 }
 
+/* What a token drawn from q expects of its own probability. Whether a drawn token is verified may depend on q and on what came before,
+ * never on the token itself: dropping unlikely ones would bend the law of the output. */
+static float expected_score(const float *q, int32_t n) {
+  float sum = 0;
+  for (int32_t i = 0; i < n; i++) sum += q[i] * q[i];
+  return fminf(logf(sum), 0);
+}
+
 /* Draws one child of the node at `depth` and leaves the distribution where the verification will look for it. */
 static void draw_child(struct net *net, struct job *job, int32_t candidate, float *logits) {
   struct draft_request *r = job->r;
-  int32_t depth = job->tree.n_levels, n = net->base.n_draft;
+  const struct tree *t = &job->tree;
+  int32_t depth = t->n_levels, n = net->base.n_draft;
   float *q = r->q + (int64_t)depth * n;
   memcpy(q, logits, sizeof(float) * (size_t)n);
   sampler_distribution(q, n, r->sampling, net->order);
-  int32_t choice = sampler_draw(q, n, draw_uniform(r->seed, r->n_tokens + depth, DRAW_DRAFT));
-  int32_t token = target_id(net, choice);
-  float score = logf(q[choice]);
+  float score = expected_score(q, n);
+  if ((candidate < 0 ? 0 : t->candidates[candidate].score) + score < r->keep_min) return;
+  int32_t choice = sampler_draw(q, n, draw_uniform(r->seed, r->n_tokens, DRAW_DRAFT + depth)), token = target_id(net, choice);
   if (q[choice] > 0) tree_grow(&job->tree, candidate, &token, &score, 1);
 }
 
@@ -180,25 +188,35 @@ static void copy_rows(struct net *net, float *to, const float *from, int32_t n) 
   net->compute->copy(net->compute, to, from, sizeof(float) * (size_t)n * (size_t)net->width);
 }
 
-/* Rows of a sequence that is not to draft wait while there is room. */
+/* Rows of a sequence that is not to draft wait while there is room, or for ever when it sleeps. */
 static bool may_wait(const struct net *net, const struct job *job) {
   const struct draft_request *r = job->r;
   if (job->wants) return false;
-  return !net->head || r->memory->n_pending + r->n_rows <= PENDING_MAX;
+  return !net->head || r->sleeps || r->memory->n_pending + r->n_rows <= PENDING_MAX;
+}
+
+static float *pending_row(const struct net *net, const struct drafter_memory *m, int32_t i) {
+  return m->pending + (int64_t)((m->first_pending + i) % PENDING_MAX) * net->width;
 }
 
 static void let_wait(struct net *net, struct job *job, const struct forward_run *target) {
-  struct drafter_memory *m = job->r->memory;
-  for (int32_t i = 0; i < job->r->n_rows && net->head; i++) {
-    copy_rows(net, m->pending + (int64_t)m->n_pending * net->width, target->tapped + (int64_t)job->r->rows[i] * net->width, 1);
-    m->n_pending++;
-  }
+  struct draft_request *r = job->r;
+  struct drafter_memory *m = r->memory;
+  if (!net->head) return;
+  int32_t forgotten = m->n_pending + r->n_rows > PENDING_MAX ? m->n_pending + r->n_rows - PENDING_MAX : 0,
+          old = forgotten < m->n_pending ? forgotten : m->n_pending;
+  m->first_pending = (m->first_pending + old) % PENDING_MAX;
+  m->n_pending -= old;
+  m->gap += forgotten;
+  r->kv->sparse |= forgotten > 0;
+  for (int32_t i = forgotten - old; i < r->n_rows; i++)
+    copy_rows(net, pending_row(net, m, m->n_pending++), target->tapped + (int64_t)r->rows[i] * net->width, 1);
 }
 
 /* Adds rows of the job's next slots as far as there is room. */
 static void add_catch_up(struct net *net, struct job *job) {
   struct draft_request *r = job->r;
-  int32_t begin = r->kv->length, n = job->end - begin, room = net->batch.capacity - net->batch.n,
+  int32_t begin = next_slot(r), n = job->end - begin, room = net->batch.capacity - net->batch.n,
           last = r->n_tokens - net->base.lookahead - 1;
   job->row_begin = net->batch.n;
   job->n_rows = n < room ? n : room;
@@ -206,7 +224,8 @@ static void add_catch_up(struct net *net, struct job *job) {
   for (int32_t i = 0; i < job->n_rows; i++) {
     struct batch_row *row = batch_add(&net->batch);
     row->token = r->tokens[begin + i + net->base.lookahead];
-    row->position = row->slot = begin + i;
+    row->position = begin + i;
+    row->slot = r->kv->length + i;
     row->kv = r->kv;
     row->wants_logits = job->wants && begin + i == last;
     job->root_in_batch |= row->wants_logits;
@@ -219,10 +238,9 @@ static void fetch_states(struct net *net, struct job *job, const struct forward_
   struct drafter_memory *m = r->memory;
   float *to = net->tapped + (int64_t)job->row_begin * net->width;
   int32_t waiting = m->n_pending - job->n_taken, n = job->n_rows < waiting ? job->n_rows : waiting;
-  copy_rows(net, to, m->pending + (int64_t)job->n_taken * net->width, n);
-  job->n_taken += n;
+  for (int32_t i = 0; i < n; i++) copy_rows(net, to + (int64_t)i * net->width, pending_row(net, m, job->n_taken++), 1);
   for (int32_t i = n; i < job->n_rows; i++) {
-    int32_t row = r->rows[r->kv->length + i - r->first_slot];
+    int32_t row = r->rows[next_slot(r) + i - r->first_slot];
     copy_rows(net, to + (int64_t)i * net->width, target->tapped + (int64_t)row * net->width, 1);
   }
   if (job->n_taken == m->n_pending) job->n_taken = m->n_pending = 0;
@@ -231,11 +249,13 @@ static void fetch_states(struct net *net, struct job *job, const struct forward_
 /* Runs what was added; trees whose first logits came with it get their first level. */
 static enum eaglet_status run_catch_up(struct net *net, const struct forward_run *target, struct eaglet_error *err) {
   int32_t li = 0;
+  double started = time_now();
   if (net->batch.n == 0) return EAGLET_OK;
   for (int32_t j = 0; j < net->n_jobs && net->head; j++) {
     if (net->jobs[j].n_rows > 0) fetch_states(net, &net->jobs[j], target);
   }
-  TRY(run_batch(net, COST_CATCH_UP, err));
+  if (net->head) head_fuse(net->head_forward, net->feature, net->tapped, net->batch.n);
+  TRY(run_rows(net, err));
   for (int32_t j = 0; j < net->n_jobs; j++) li += net->jobs[j].n_rows > 0 && net->jobs[j].root_in_batch;
   if (li > 0) top_of_rows(net, li);
   li = 0;
@@ -250,6 +270,7 @@ static enum eaglet_status run_catch_up(struct net *net, const struct forward_run
     }
     job->n_rows = 0;
   }
+  controller_measured(net->controller, COST_CATCH_UP, net->batch.n, time_now() - started);
   batch_reset(&net->batch);
   return EAGLET_OK;
 }
@@ -262,10 +283,10 @@ static enum eaglet_status catch_up(struct net *net, const struct forward_run *ta
       let_wait(net, job, target);
       continue;
     }
-    while (job->r->kv->length + job->n_rows < job->end) {
+    while (next_slot(job->r) + job->n_rows < job->end) {
       if (net->batch.n == net->batch.capacity) TRY(run_catch_up(net, target, err));
       add_catch_up(net, job);
-      if (job->r->kv->length + job->n_rows < job->end) TRY(run_catch_up(net, target, err));
+      if (next_slot(job->r) + job->n_rows < job->end) TRY(run_catch_up(net, target, err));
     }
   }
   return run_catch_up(net, target, err);
@@ -293,14 +314,26 @@ static void advance_states(struct job *job) {
   job->states_next = t;
 }
 
-/* Ends the job's level; its next nodes become rows. gather gets the rows of their parents' features. */
+/* Ends every tree's level. Whether there is another one is decided for all together, since they share its pass. */
+static bool next_level(struct net *net) {
+  double chances = 0;
+  int32_t n_rows = 0;
+  for (int32_t j = 0; j < net->n_jobs; j++) {
+    struct job *job = &net->jobs[j];
+    struct tree *t = &job->tree;
+    if (job->wants) job->wants = tree_advance(t, job->r->expand_min) > 0 && t->n_levels < job->r->n_levels;
+    for (int32_t f = 0; job->wants && f < t->n_frontier; f++)
+      chances += controller_chance(net->controller, job->r->record, t->candidates[t->frontier[f]].score);
+    n_rows += job->wants ? t->n_frontier : 0;
+  }
+  return n_rows > 0 && controller_level_pays(net->controller, chances, n_rows);
+}
+
+/* The job's frontier becomes rows. gather gets the rows of their parents' features. */
 static void add_level(struct net *net, int32_t j) {
   struct job *job = &net->jobs[j];
   struct tree *t = &job->tree;
-  if (!job->wants || tree_advance(t, job->r->score_min) == 0 || t->n_levels >= job->r->n_levels) {
-    job->wants = false;
-    return;
-  }
+  if (!job->wants) return;
   advance_states(job);
   int32_t ran[TREE_WIDTH_MAX], ran_row[TREE_WIDTH_MAX];
   for (int32_t f = 0; f < t->n_frontier; f++) {
@@ -312,7 +345,7 @@ static void add_level(struct net *net, int32_t j) {
     }
     node->slot = job->base + job->n_run++;
     *row = (struct batch_row){.token = node->token,
-                              .position = job->base + node->depth,
+                              .position = job->base + job->r->memory->gap + node->depth,
                               .slot = node->slot,
                               .n_prefix = t->width > 1 ? job->base : 0,
                               .path = job->paths[f],
@@ -329,16 +362,17 @@ static void add_level(struct net *net, int32_t j) {
 
 static enum eaglet_status run_level(struct net *net, int32_t level, struct eaglet_error *err) {
   struct compute *c = net->compute;
+  double started = time_now();
   batch_reset(&net->batch);
+  if (!next_level(net)) return EAGLET_OK;
   for (int32_t j = 0; j < net->n_jobs; j++) add_level(net, j);
   int32_t n = net->batch.n;
-  if (n == 0) return EAGLET_OK;
   if (net->head) {
     const struct gather_params features = {.dim = net->head->config.hidden};
     c->upload(c, net->gather_device, net->gather, sizeof(int32_t) * (size_t)n);
     c->gather_rows(c, net->feature, level == 1 ? net->root_feature : net->out, net->gather_device, n, &features);
   }
-  TRY(run_batch(net, COST_LEVEL, err));
+  TRY(run_rows(net, err));
   top_of_rows(net, n);
   for (int32_t j = 0; j < net->n_jobs; j++) {
     struct job *job = &net->jobs[j];
@@ -347,6 +381,7 @@ static enum eaglet_status run_level(struct net *net, int32_t level, struct eagle
       grow(net, job, job->ran[i], job->ran_row[i], bytes ? job->states + (size_t)i * bytes : NULL);
     }
   }
+  controller_measured(net->controller, COST_LEVEL, n, time_now() - started);
   return EAGLET_OK;
 }
 
@@ -359,9 +394,9 @@ static void start_job(struct net *net, struct job *job, struct draft_request *r)
   job->wants = r->n_levels > 0 && whole && last + r->n_levels <= net->positions_max;
   job->drawn = r->q != NULL;
   job->end = whole ? last : shown;
-  if (job->end > net->positions_max) job->end = r->kv->length; /* past what it can see: it stays silent */
+  if (job->end > net->positions_max) job->end = next_slot(r); /* past what it can see: it stays silent */
   job->n_taken = job->n_rows = job->n_run = job->n_ran = 0;
-  job->base = last;
+  job->base = last - r->memory->gap;
   tree_reset(&job->tree, job->drawn ? 1 : r->width);
   if (!r->constraint) return;
   job->states = r->constraint->scratch;
@@ -383,11 +418,35 @@ static enum eaglet_status net_propose(struct drafter *drafter, struct draft_requ
     struct draft_request *r = net->jobs[i].r;
     if (r->n_levels == 0) continue; /* a proposal that still waits for its verification stands */
     proposal_reset(r->proposal);
-    tree_choose(&net->jobs[i].tree, r->n_max, r->score_min, r->proposal);
+    tree_choose(&net->jobs[i].tree, r->n_max, r->proposal);
     r->proposal->q = net->jobs[i].drawn ? r->q : NULL;
     r->proposal->n_q = net->base.n_draft;
   }
   return EAGLET_OK;
+}
+
+/* Rows of a sequence that never was: a catch-up and a level, timed like any other. */
+static enum eaglet_status net_rehearse(struct drafter *drafter, int32_t n_rows, struct eaglet_error *err) {
+  struct net *net = net_of(drafter);
+  struct kv_sequence kv;
+  TRY(kv_sequence_init(&kv, &net->kv, n_rows, err));
+  enum eaglet_status status = kv_sequence_reserve(&kv, n_rows, err);
+  for (int32_t pass = 0; pass < 2 && status == EAGLET_OK; pass++) {
+    double started = time_now();
+    batch_reset(&net->batch);
+    for (int32_t i = 0; i < n_rows; i++) {
+      struct batch_row *row = batch_add(&net->batch);
+      *row = (struct batch_row){.token = i % net->target->arch.features.n_vocab, .position = i, .slot = i, .kv = &kv};
+      row->wants_logits = pass == 1 || i == n_rows - 1;
+    }
+    net->n_jobs = 0;
+    if (net->head && pass == 0) head_fuse(net->head_forward, net->feature, net->tapped, n_rows);
+    status = run_rows(net, err);
+    top_of_rows(net, pass == 0 ? 1 : n_rows);
+    controller_measured(net->controller, pass == 0 ? COST_CATCH_UP : COST_LEVEL, n_rows, time_now() - started);
+  }
+  kv_sequence_release(&kv);
+  return status;
 }
 
 static struct drafter_memory *net_remember(struct drafter *drafter) {
@@ -402,7 +461,7 @@ static struct drafter_memory *net_remember(struct drafter *drafter) {
 }
 
 static void net_restart(struct drafter_memory *memory) {
-  memory->n_pending = 0;
+  memory->n_pending = memory->gap = 0;
 }
 
 static void net_forget(struct drafter *drafter, struct drafter_memory *memory) {
@@ -486,6 +545,7 @@ static void describe(struct net *net, const struct drafter_params *p) {
                                .draft_of = head ? head->map.draft : NULL,
                                .levels_max = DRAFT_LEN_MAX,
                                .width_max = TREE_WIDTH_MAX,
+                               .rehearse = net_rehearse,
                                .propose = net_propose,
                                .remember = net_remember,
                                .restart = net_restart,

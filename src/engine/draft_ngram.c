@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,8 @@ static int32_t common_ending(const int32_t *tokens, int32_t a, int32_t b) {
   return n;
 }
 
-/* Where the continuation of the best match begins, or -1. Longer matches win, then later ones. */
-static int32_t find(const int32_t *tokens, int32_t n) {
+/* Where the continuation of the best match begins, or -1, and how long the match is. Longer matches win, then later ones. */
+static int32_t find(const int32_t *tokens, int32_t n, int32_t *length_of_best) {
   int32_t best = -1, best_length = MATCH_MIN - 1, stop = n > SCAN_MAX ? n - SCAN_MAX : 1;
   for (int32_t at = n - 1; at >= stop && best_length < MATCH_MAX; at--) {
     if (tokens[at - 1] != tokens[n - 1]) continue;
@@ -28,6 +29,7 @@ static int32_t find(const int32_t *tokens, int32_t n) {
     best = at;
     best_length = length;
   }
+  *length_of_best = best_length;
   return best;
 }
 
@@ -42,12 +44,13 @@ static enum eaglet_status ngram_propose(struct drafter *drafter, struct draft_re
     struct draft_request *r = &requests[i];
     if (r->n_levels == 0) continue; /* a proposal that still waits for its verification stands */
     void *state = r->constraint ? r->constraint->scratch : NULL;
-    int32_t at = r->n_levels > 0 ? find(r->tokens, r->n_tokens) : -1;
+    int32_t length, at = find(r->tokens, r->n_tokens, &length);
+    float score = logf((float)length / (float)(length + 1)); /* a first guess that the controller's experience corrects */
     proposal_reset(r->proposal);
     if (state) memcpy(state, r->constraint->state, r->constraint->source->state_bytes);
     for (int32_t d = 0; at >= 0 && d < r->n_levels && d < r->n_max && at + d < r->n_tokens; d++) {
       if (!allowed(r, state, r->tokens[at + d])) break;
-      proposal_add(r->proposal, r->tokens[at + d], d - 1, 0);
+      proposal_add(r->proposal, r->tokens[at + d], d - 1, (float)(d + 1) * score);
     }
   }
   return EAGLET_OK;

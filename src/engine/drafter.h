@@ -5,7 +5,8 @@
  * target's. A drafter never changes output, only speed: what it proposes is verified by the target.
  *
  * Invariant of a drafter with KV: entries 0 .. kv->length-1 of a sequence are made of committed tokens (and, for a head, of the target's
- * own states, never of drafted ones); length is at most the target's committed length. What lies behind is scratch.
+ * own states, never of drafted ones), in their order, without gaps unless kv->sparse; length is at most the target's committed length.
+ * What lies behind is scratch.
  */
 #ifndef EAGLET_ENGINE_DRAFTER_H
 #define EAGLET_ENGINE_DRAFTER_H
@@ -28,10 +29,12 @@ struct draft_request {
    * first_slot + i. Slots are shown once, in order, without gaps, except those that the prefix cache restored. */
   const int32_t *rows;
   int32_t n_rows, first_slot;
-  /* the wish: up to n_levels levels, `width` tokens a level (1: a chain), n_max tokens, none whose cumulative log-probability is below
-   * score_min. n_levels 0: propose nothing, only take note. kv has pages for what that takes. */
+  /* the wish: up to n_levels levels, `width` tokens a level (1: a chain), n_max tokens; levels only behind tokens of at least expand_min,
+   * and of drawn tokens only those of at least keep_min. n_levels 0: propose nothing, only take note. kv has pages for what that takes. */
   int32_t n_levels, width, n_max;
-  float score_min;
+  float expand_min, keep_min; /* cumulative log-probabilities */
+  const struct draft_record *record; /* for controller_chance */
+  bool sleeps; /* no wish soon: rows need not be kept for ever */
   /* how the target will choose */
   const struct sampling *sampling;
   uint64_t seed;
@@ -43,11 +46,13 @@ struct draft_request {
 struct drafter {
   const char *name;          /* "head", "mtp", "model", "ngram" */
   struct kv_cache *kv;       /* NULL: keeps no entries */
-  int32_t lookahead;         /* 1: entry t needs token t + 1 */
+  int32_t lookahead;         /* 1: the entry of slot t needs token t + 1 */
   int32_t n_draft;           /* ids it chooses from; 0: it never draws */
   const int32_t *draft_of;   /* [n_target] as in struct round_law */
   struct tap_set taps;       /* states of the target that it reads */
   int32_t levels_max, width_max;
+  /* Runs passes of n_rows for the controller to learn their cost; NULL: they cost nothing. Leaves no trace. */
+  enum eaglet_status (*rehearse)(struct drafter *drafter, int32_t n_rows, struct eaglet_error *err);
   enum eaglet_status (*propose)(struct drafter *drafter, struct draft_request *requests, int32_t n, const struct forward_run *target,
                                 struct eaglet_error *err);
   struct drafter_memory *(*remember)(struct drafter *drafter); /* memory of a new sequence; NULL slot: needs none */
@@ -71,8 +76,10 @@ struct drafter *drafter_ngram_open(void);
 void drafter_close(struct drafter *drafter); /* NULL is fine */
 
 /* Numbers in [0, 1) by the place of the token that they decide: neither batching nor draft length shifts the others. */
-enum draw { DRAW_DRAFT, DRAW_TOKEN, DRAW_ACCEPT }; /* DRAW_ACCEPT + i: child i */
-#define DRAW_KINDS (DRAW_ACCEPT + TREE_WIDTH_MAX)
+/* Drafts are drawn with numbers that no earlier round has used: token_index is the round's first, DRAW_DRAFT + depth. So whatever a
+ * round's drafts taught (whether to draft, how deep) tells nothing of the next round's, and the law stays exact. */
+enum draw { DRAW_TOKEN, DRAW_ACCEPT, DRAW_DRAFT = DRAW_ACCEPT + TREE_WIDTH_MAX }; /* DRAW_ACCEPT + i: child i */
+#define DRAW_KINDS (DRAW_DRAFT + DRAFT_LEN_MAX)
 double draw_uniform(uint64_t seed, int32_t token_index, int32_t kind);
 
 #endif

@@ -135,6 +135,9 @@ static enum eaglet_status plan_scratch(struct engine *e, struct eaglet_error *er
   e->requests = memory_alloc(sequences * sizeof *e->requests);
   e->requested = memory_alloc(sequences * sizeof *e->requested);
   e->proposals = memory_alloc(sequences * sizeof *e->proposals);
+  e->records = memory_alloc(sequences * sizeof *e->records);
+  e->limits = memory_alloc(sequences * sizeof *e->limits);
+  e->wishes = memory_alloc(sequences * sizeof *e->wishes);
   e->order = memory_alloc(vocab * sizeof(int32_t));
   e->best_device = c->alloc(c, rows * sizeof(int32_t));
   e->row = memory_try(vocab * sizeof(float));
@@ -153,7 +156,7 @@ static enum eaglet_status plan_pools(struct engine *e, const struct eaglet_engin
   if (e->prefix_cache) prefix_cache_create(&e->kv, 0);
   e->pages = memory_alloc(2 * (size_t)pages.target_each * sizeof(int32_t));
   TRY(forward_create(&e->forward, e->model, e->rows_max, pages.target_each * e->sequences_max, err));
-  e->controller = controller_create(params->adaptive, e->draft_len_max);
+  e->controller = controller_create(params->adaptive);
   return plan_drafter(e, &pages, err);
 }
 
@@ -170,6 +173,7 @@ enum eaglet_status engine_open(struct engine **out, const struct eaglet_engine_p
   TRY_GOTO(plan_limits(e, params, err), failed);
   TRY_GOTO(plan_pools(e, params, err), failed);
   TRY_GOTO(plan_scratch(e, err), failed);
+  if (e->drafter && params->adaptive) TRY_GOTO(engine_rehearse(e, err), failed);
   *out = e;
   return EAGLET_OK;
 failed:
@@ -207,6 +211,9 @@ void engine_close(struct engine *e) {
   free(e->requests);
   free(e->requested);
   free(e->proposals);
+  free(e->records);
+  free(e->limits);
+  free(e->wishes);
   free(e->pages);
   free(e->order);
   free(e);

@@ -77,6 +77,9 @@ struct engine {
   struct draft_request *requests;  /* [sequences_max] */
   struct sequence **requested;     /* [sequences_max] */
   struct proposal **proposals;     /* [sequences_max] */
+  struct draft_record **records;   /* [sequences_max] */
+  struct draft_limits *limits;     /* [sequences_max] */
+  struct draft_wish *wishes;       /* [sequences_max] */
   int32_t turn;                  /* which running sequence is first served */
   int32_t *pages;                /* [2 * pages of the longest sequence] matches of the prefix caches */
   float *row, *raw_row;          /* host [V] logits of one row and what becomes of them; as they were, for logprobs */
@@ -94,6 +97,10 @@ void sequence_list_remove(struct sequence_list *list, struct sequence *s);
 void scheduler_fill(struct engine *e);
 /* A sequence that will run no more gives back what it holds. */
 void scheduler_retire(struct engine *e, struct sequence *s);
+
+/* ---- rehearsal.c ---- */
+/* Runs passes of growing size so that the controller knows what they cost. Leaves no trace but that. */
+enum eaglet_status engine_rehearse(struct engine *e, struct eaglet_error *err) MUST_USE;
 
 /* ---- accept.c ---- */
 /* Takes the target's results of the step into the sequence: prompt rows, and the round. */

@@ -141,6 +141,7 @@ static enum eaglet_status make_drafting(struct sequence *s, struct eaglet_error 
   if (s->sampling.temperature > 0 && s->limits.width == 1 && drafter->n_draft > 0) {
     s->q = memory_try((size_t)s->limits.levels * (size_t)drafter->n_draft * sizeof(float));
     if (!s->q) FAIL(err, EAGLET_E_RESOURCE, "no memory for the draft's distributions");
+    s->record.drawn = true;
   }
   return EAGLET_OK;
 }
@@ -178,6 +179,7 @@ enum eaglet_status sequence_create(struct sequence **out, struct engine *e, cons
                          .output_min = p->output_min,
                          .output_max = or_default(p->output_max, OUTPUT_DEFAULT),
                          .limits = limits_of(e, p),
+                         .record = {.fixed = p->draft_fixed},
                          .seed = p->seed,
                          .stats = {.prompt_tokens = p->n_prompt}};
   e->all = s;

@@ -5,7 +5,6 @@
 #include "base/util.h"
 #include "model/prefix_cache.h"
 
-#include <math.h>
 
 /* Levels worth making now: never past what may still be output or held. */
 static int32_t levels_wanted(const struct engine *e, const struct sequence *s) {
@@ -26,51 +25,79 @@ static int32_t count_deciding(const struct engine *e) {
   return n;
 }
 
-static void fill_request(struct engine *e, struct sequence *s, struct draft_request *r, int32_t n_deciding) {
-  *r = (struct draft_request){.kv = s->draft_kv.cache ? &s->draft_kv : NULL,
-                              .memory = s->memory,
-                              .tokens = s->tokens,
-                              .n_tokens = s->n_tokens,
-                              .rows = s->rows,
-                              .n_rows = s->n_rows,
-                              .first_slot = s->first_slot,
-                              .width = 1,
-                              .score_min = -INFINITY,
-                              .sampling = &s->sampling,
-                              .seed = s->seed,
-                              .constraint = s->constraint.source ? &s->constraint : NULL,
-                              .q = s->q,
-                              .proposal = &s->proposal};
-  struct draft_limits limits = s->limits;
-  int32_t levels = levels_wanted(e, s), rows_each = e->rows_max / (n_deciding > 0 ? n_deciding : 1);
-  if (levels == 0) return;
-  limits.levels = levels < limits.levels ? levels : limits.levels;
-  limits.tokens = limits.tokens < rows_each - 1 ? limits.tokens : rows_each - 1; /* all must verify in one step */
+/* What the sequence's next round may draft: all must verify in one step, whoever else drafts. */
+static struct draft_limits limits_now(const struct engine *e, const struct sequence *s, int32_t n_deciding) {
+  int32_t rows_each = e->rows_max / (n_deciding > 0 ? n_deciding : 1);
+  struct draft_limits limits = {.levels = levels_wanted(e, s), .width = s->limits.width, .tokens = s->limits.tokens};
+  limits.tokens = limits.tokens < rows_each - 1 ? limits.tokens : rows_each - 1;
   limits.width = limits.width < rows_each ? limits.width : rows_each;
-  if (limits.tokens < 1) return;
-  const struct draft_wish wish = controller_wish(e->controller, &s->record, &limits, e->running.n);
-  r->n_levels = wish.levels;
-  r->width = wish.width;
-  r->n_max = wish.tokens;
-  r->score_min = wish.score_min;
-  e->stats.rounds_off += wish.levels == 0;
+  if (limits.tokens < 1) limits.levels = 0;
+  return limits;
+}
+
+static struct draft_request request_of(struct sequence *s, const struct draft_wish *wish) {
+  return (struct draft_request){.kv = s->draft_kv.cache ? &s->draft_kv : NULL,
+                                .memory = s->memory,
+                                .tokens = s->tokens,
+                                .n_tokens = s->n_tokens,
+                                .rows = s->rows,
+                                .n_rows = s->n_rows,
+                                .first_slot = s->first_slot,
+                                .n_levels = wish->levels,
+                                .width = wish->width > 0 ? wish->width : 1,
+                                .n_max = wish->tokens,
+                                .expand_min = wish->expand_min,
+                                .keep_min = wish->keep_min,
+                                .record = &s->record,
+                                .sleeps = wish->sleeps,
+                                .sampling = &s->sampling,
+                                .seed = s->seed,
+                                .constraint = s->constraint.source ? &s->constraint : NULL,
+                                .q = s->q,
+                                .proposal = &s->proposal};
+}
+
+/* Everybody who moved, with what it is to draft; returns how many. */
+static int32_t make_requests(struct engine *e) {
+  int32_t n = 0, n_deciding = count_deciding(e);
+  for (struct sequence *s = e->running.first; s; s = s->next) {
+    if (!shown_to_drafter(s)) continue;
+    e->requested[n] = s;
+    e->records[n] = &s->record;
+    e->limits[n++] = limits_now(e, s, n_deciding);
+  }
+  const struct draft_plan plan = {e->records, e->limits, e->wishes, n, e->running.n};
+  if (n > 0) controller_plan(e->controller, &plan);
+  for (int32_t i = 0; i < n; i++) {
+    e->requests[i] = request_of(e->requested[i], &e->wishes[i]);
+    e->stats.rounds_off += e->limits[i].levels > 0 && e->wishes[i].levels == 0;
+  }
+  return n;
+}
+
+/* Rows of the next step beside those of `n_drafting` sequences: everybody else's round; prompts, as many as in this step. */
+static int32_t rows_besides(const struct engine *e, int32_t n_drafting) {
+  int32_t n = 0;
+  for (const struct sequence *s = e->running.first; s; s = s->next) {
+    n += s->state == ROUND_PROPOSE ? 1 + (s->n_rows == 0 ? s->proposal.n : 0) : 0;
+    n += s->state == ROUND_PREFILL ? s->n_prefill : 0;
+  }
+  return n > n_drafting ? n - n_drafting : 0;
 }
 
 static enum eaglet_status draft_all(struct engine *e, const struct forward_run *run, struct eaglet_error *err) {
-  int32_t n = 0, n_deciding = count_deciding(e), n_proposals = 0;
-  for (struct sequence *s = e->running.first; s; s = s->next) {
-    if (!shown_to_drafter(s)) continue;
-    fill_request(e, s, &e->requests[n], n_deciding);
-    e->requested[n++] = s;
-  }
+  int32_t n = make_requests(e), n_proposals = 0;
   if (n == 0) return EAGLET_OK;
   TRY(e->drafter->propose(e->drafter, e->requests, n, run, err));
   for (int32_t i = 0; i < n; i++) {
     struct sequence *s = e->requested[i];
     if (s->draft_kv.cache && s->draft_kv.cache->prefix) prefix_cache_add(s->draft_kv.cache->prefix, &s->draft_kv, s->tokens, s->n_tokens);
-    if (e->requests[i].n_levels > 0) e->proposals[n_proposals++] = &s->proposal;
+    if (e->requests[i].n_levels == 0) continue;
+    e->records[n_proposals] = &s->record;
+    e->proposals[n_proposals++] = &s->proposal;
   }
-  controller_trim(e->controller, e->proposals, n_proposals, e->rows_max);
+  const struct draft_round round = {e->proposals, e->records, n_proposals, rows_besides(e, n_proposals)};
+  controller_trim(e->controller, &round);
   return EAGLET_OK;
 }
 

@@ -108,6 +108,7 @@ void kv_sequence_move(struct kv_sequence *sequence, const int32_t *to, const int
 void kv_sequence_empty(struct kv_sequence *sequence) {
   while (sequence->n_pages > 0) kv_cache_drop(sequence->cache, sequence->table[--sequence->n_pages]);
   sequence->length = sequence->n_indexed = 0;
+  sequence->sparse = false;
 }
 
 void kv_sequence_release(struct kv_sequence *sequence) {

@@ -29,6 +29,7 @@ struct kv_sequence {
   int32_t *table;         /* [table_capacity] host */
   int32_t n_pages, table_capacity;
   int32_t length;         /* committed tokens */
+  bool sparse;            /* entries are not those of tokens 0 .. length-1: no prefix cache takes its pages */
   int32_t n_indexed;      /* pages from the front that the prefix cache knows */
 };
 enum eaglet_status kv_cache_init(struct kv_cache *cache, struct compute *c, int32_t n_layers, int32_t entry_floats, int32_t n_pages,

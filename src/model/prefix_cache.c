@@ -145,7 +145,7 @@ void prefix_cache_attach(struct prefix_cache *cache, struct kv_sequence *sequenc
 
 void prefix_cache_add(struct prefix_cache *cache, struct kv_sequence *sequence, const int32_t *tokens, int32_t n_tokens) {
   int32_t before = sequence->n_indexed;
-  for (;;) {
+  while (!sequence->sparse) {
     int32_t i = sequence->n_indexed, begin = i * KV_PAGE_TOKENS;
     if (begin + KV_PAGE_TOKENS > sequence->length || begin + cache->key_tokens > n_tokens) break;
     int32_t parent = i > 0 ? sequence->table[i - 1] : NONE, own = sequence->table[i],

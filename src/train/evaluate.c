@@ -1,11 +1,12 @@
-/* evaluate.c - see evaluate.h. Both arms run on one engine in one process, group of prompts by group of prompts in
- * turn, so that a busy machine slows both alike. */
+/* evaluate.c - see evaluate.h. All arms run on one engine in one process, group of prompts by group of prompts in turn, so that a busy
+ * machine slows all alike; each computes its prompts itself. */
 #include "train/evaluate.h"
 
 #include "base/memory.h"
 #include "base/progress.h"
 #include "base/util.h"
 #include "engine/engine.h"
+#include "train/evaluate_tally.h"
 #include "train/prompt_set.h"
 #include "train/target_facts.h"
 
@@ -15,21 +16,12 @@
 
 #define TOKENS_MAX_DEFAULT 96
 #define DRAFT_LEN_DEFAULT 7
-#define POSITIONS_MAX 16
+#define DRAFT_LEN_MOST 15
 #define CONTEXT_DEFAULT_MAX 4096
 #define WARM_UP_TOKENS 4
 
-enum arm { ARM_DRAFT, ARM_PLAIN, ARM_COUNT };
-
-struct tally {
-  uint64_t n_prompts, n_output, n_rounds, n_drafted, n_accepted;
-  uint64_t drafted_at[POSITIONS_MAX], accepted_at[POSITIONS_MAX];
-};
-
-struct speed {
-  uint64_t n_output, n_decoded; /* all tokens; those of steps that only decoded */
-  double prefill_s, decode_s;
-};
+/* Drafts in every round, which gives the acceptance; none; what the controller thinks pays, which gives the speed. */
+enum arm { ARM_FIXED, ARM_PLAIN, ARM_ADAPTIVE, ARM_COUNT };
 
 struct answer {
   int32_t *ids;
@@ -40,55 +32,38 @@ struct evaluation {
   struct eaglet_eval_params params; /* defaults filled in */
   struct prompt_set prompts;
   struct engine *engine;
-  struct tally sources[EAGLET_SOURCES_MAX], overall;
-  struct speed speed[ARM_COUNT];
+  struct tally tallies[EAGLET_SOURCES_MAX], overall;
+  struct speed speeds[EAGLET_SOURCES_MAX][ARM_COUNT], speed[ARM_COUNT];
   struct sequence **sequences; /* [concurrency] */
-  struct answer *answers;      /* [concurrency] of the arm with the head */
+  struct answer *answers;      /* [concurrency] of the first arm */
   bool identical;
   char difference[320]; /* the first one */
 };
 
-/* ---- counting ---- */
-
-static void tally_add(struct tally *tally, const struct eaglet_sequence_stats *stats) {
-  tally->n_prompts++;
-  tally->n_output += (uint64_t)stats->output_tokens;
-  tally->n_rounds += (uint64_t)stats->rounds;
-  tally->n_drafted += (uint64_t)stats->drafted;
-  tally->n_accepted += (uint64_t)stats->accepted;
-  for (int i = 0; i < POSITIONS_MAX; i++) {
-    tally->drafted_at[i] += (uint64_t)stats->drafted_at[i];
-    tally->accepted_at[i] += (uint64_t)stats->accepted_at[i];
-  }
+static const char *arm_name(enum arm arm) {
+  static const char *const names[] = {"drafting in every round", "without drafts", "adaptive drafting"};
+  return names[arm];
 }
 
-static json_t *tally_json(const struct tally *tally, int32_t draft_len) {
-  json_t *positions = json_array();
-  for (int32_t i = 0; i < draft_len; i++) {
-    double share = tally->drafted_at[0] ? (double)tally->accepted_at[i] / (double)tally->drafted_at[0] : 0;
-    json_array_append_new(positions, json_real(share));
-  }
-  double length = tally->n_rounds ? (double)(tally->n_output - tally->n_prompts) / (double)tally->n_rounds : 0;
-  return json_pack("{sf so sI sI sI sI sI}", "acceptance_length", length, "per_position", positions, "prompts",
-                   (json_int_t)tally->n_prompts, "output_tokens", (json_int_t)tally->n_output, "rounds",
-                   (json_int_t)tally->n_rounds, "drafted", (json_int_t)tally->n_drafted, "accepted",
-                   (json_int_t)tally->n_accepted);
-}
-
-static double rate(const struct speed *speed) {
-  return speed->decode_s > 0 ? (double)speed->n_decoded / speed->decode_s : 0;
+/* The first arm always runs. */
+static bool arm_runs(const struct evaluation *e, enum arm arm) {
+  return arm == ARM_FIXED || (!e->params.no_plain && (arm == ARM_PLAIN || !e->params.no_adaptive));
 }
 
 /* ---- running ---- */
 
-/* Prompts [first, first + n) of one arm. */
+/* Prompts [first, first + n) of one source in one arm. */
 struct group {
   size_t first;
   int32_t n;
   enum arm arm;
   int32_t tokens_max;
-  struct speed *speed; /* NULL: not measured */
+  bool counts; /* it is no warm-up */
 };
+
+static int32_t source_of(const struct evaluation *e, const struct group *g) {
+  return e->prompts.prompts[g->first].source;
+}
 
 static int32_t output_of(const struct sequence *sequence) {
   const int32_t *ids;
@@ -101,7 +76,8 @@ static enum eaglet_status create_sequences(struct evaluation *e, const struct gr
     const struct eaglet_sequence_params params = {.prompt = prompt->ids,
                                                   .n_prompt = prompt->n,
                                                   .output_max = g->tokens_max,
-                                                  .draft_len = g->arm == ARM_PLAIN ? -1 : e->params.draft_len,
+                                                  .draft_len = g->arm == ARM_PLAIN ? -1 : 0,
+                                                  .draft_fixed = g->arm == ARM_FIXED,
                                                   .temperature = e->params.temperature,
                                                   .seed = random_u64(e->params.seed, g->first + (size_t)i, 0)};
     TRY(sequence_create(&e->sequences[i], e->engine, &params, err));
@@ -109,28 +85,55 @@ static enum eaglet_status create_sequences(struct evaluation *e, const struct gr
   return EAGLET_OK;
 }
 
-/* A step counts as prefill while some sequence has no token yet. */
-static enum eaglet_status step_all(struct evaluation *e, const struct group *g, struct eaglet_error *err) {
-  int32_t n_live = g->n, n_before = 0;
-  while (n_live > 0) {
-    int32_t n_after = 0;
-    bool prefill = false;
-    for (int32_t i = 0; i < g->n; i++) prefill |= output_of(e->sequences[i]) == 0;
-    double started = time_now();
-    TRY(engine_step(e->engine, &n_live, err));
-    double seconds = time_now() - started;
-    for (int32_t i = 0; i < g->n; i++) n_after += output_of(e->sequences[i]);
-    if (g->speed) {
-      if (prefill)
-        g->speed->prefill_s += seconds;
-      else
-        g->speed->decode_s += seconds;
-      if (!prefill) g->speed->n_decoded += (uint64_t)(n_after - n_before);
-      g->speed->n_output += (uint64_t)(n_after - n_before);
-    }
-    n_before = n_after;
+/* Where the sequences of a group stand. */
+struct standing {
+  int32_t n_output;
+  bool prefill; /* some have no token yet: the step counts as prefill */
+};
+
+static struct standing standing_of(const struct evaluation *e, const struct group *g) {
+  struct standing standing = {0};
+  for (int32_t i = 0; i < g->n; i++) {
+    int32_t n = output_of(e->sequences[i]);
+    standing.n_output += n;
+    standing.prefill |= n == 0;
   }
-  return EAGLET_OK;
+  return standing;
+}
+
+static void count_step(struct evaluation *e, const struct group *g, const struct eaglet_sequence_stats *before, struct speed step) {
+  int32_t source = source_of(e, g);
+  if (!g->counts) return;
+  speed_add(&e->speeds[source][g->arm], &step);
+  speed_add(&e->speed[g->arm], &step);
+  for (int32_t i = 0; i < g->n && g->arm == ARM_FIXED; i++) {
+    const struct eaglet_sequence_stats *now = sequence_stats(e->sequences[i]);
+    int32_t n_rounds = now->rounds - before[i].rounds, n_tokens = now->output_tokens - before[i].output_tokens,
+            context = before[i].prompt_tokens + before[i].output_tokens;
+    if (n_rounds == 0) continue;
+    tally_add_rounds(&e->tallies[source], context, n_rounds, n_tokens);
+    tally_add_rounds(&e->overall, context, n_rounds, n_tokens);
+  }
+}
+
+static enum eaglet_status step_all(struct evaluation *e, const struct group *g, struct eaglet_error *err) {
+  struct eaglet_sequence_stats *before = memory_alloc((size_t)g->n * sizeof *before);
+  enum eaglet_status status = EAGLET_OK;
+  for (int32_t n_live = g->n; n_live > 0 && status == EAGLET_OK;) {
+    const struct standing was = standing_of(e, g);
+    for (int32_t i = 0; i < g->n; i++) before[i] = *sequence_stats(e->sequences[i]);
+    double started = time_now();
+    status = engine_step(e->engine, &n_live, err);
+    double seconds = time_now() - started;
+    uint64_t n_new = (uint64_t)(standing_of(e, g).n_output - was.n_output);
+    const struct speed step = {.n_output = n_new,
+                               .n_decoded = was.prefill ? 0 : n_new,
+                               .prefill_s = was.prefill ? seconds : 0,
+                               .decode_s = was.prefill ? 0 : seconds};
+    if (status == EAGLET_OK) count_step(e, g, before, step);
+  }
+  free(before);
+  return status;
 }
 
 static void free_sequences(struct evaluation *e) {
@@ -140,29 +143,20 @@ static void free_sequences(struct evaluation *e) {
   }
 }
 
-static enum eaglet_status run_group(struct evaluation *e, const struct group *g,
-                                    void (*take)(struct evaluation *e, const struct group *g),
-                                    struct eaglet_error *err) {
-  enum eaglet_status status = create_sequences(e, g, err);
-  if (status == EAGLET_OK) status = step_all(e, g, err);
-  if (status == EAGLET_OK && take) take(e, g);
-  free_sequences(e);
-  return status;
-}
-
-static void take_draft(struct evaluation *e, const struct group *g) {
+static void take_answers(struct evaluation *e, const struct group *g) {
   for (int32_t i = 0; i < g->n; i++) {
     const int32_t *ids;
     struct answer *answer = &e->answers[i];
     const struct eaglet_sequence_stats *stats = sequence_stats(e->sequences[i]);
-    tally_add(&e->sources[e->prompts.prompts[g->first + (size_t)i].source], stats);
+    tally_add(&e->tallies[source_of(e, g)], stats);
     tally_add(&e->overall, stats);
     answer->n = sequence_output(e->sequences[i], &ids);
     memcpy(answer->ids, ids, (size_t)answer->n * sizeof *ids);
   }
 }
 
-static void compare_plain(struct evaluation *e, const struct group *g) {
+/* Greedy output of every arm is that of the first. */
+static void compare_answers(struct evaluation *e, const struct group *g) {
   for (int32_t i = 0; i < g->n && e->params.temperature <= 0; i++) {
     const int32_t *ids;
     const struct answer *answer = &e->answers[i];
@@ -170,45 +164,49 @@ static void compare_plain(struct evaluation *e, const struct group *g) {
     while (at < n && at < answer->n && ids[at] == answer->ids[at]) at++;
     if (at == n && at == answer->n) continue;
     if (e->identical) {
-      snprintf(e->difference, sizeof e->difference,
-               "%s: output token %d: expected %d (without the head), found %d (with it)",
-               e->prompts.prompts[g->first + (size_t)i].where, at, at < n ? ids[at] : -1,
-               at < answer->n ? answer->ids[at] : -1);
+      snprintf(e->difference, sizeof e->difference, "%s: output token %d: %d %s, but %d %s",
+               e->prompts.prompts[g->first + (size_t)i].where, at, at < n ? ids[at] : -1, arm_name(g->arm),
+               at < answer->n ? answer->ids[at] : -1, arm_name(ARM_FIXED));
     }
     e->identical = false;
   }
 }
 
-/* What is allocated or mapped on first use is no part of the measurement. */
-static enum eaglet_status warm_up(struct evaluation *e, struct eaglet_error *err) {
+static enum eaglet_status run_group(struct evaluation *e, const struct group *g, struct eaglet_error *err) {
+  enum eaglet_status status = create_sequences(e, g, err);
+  if (status == EAGLET_OK) status = step_all(e, g, err);
+  if (status == EAGLET_OK && g->counts) (g->arm == ARM_FIXED ? take_answers : compare_answers)(e, g);
+  free_sequences(e);
+  return status;
+}
+
+static enum eaglet_status run_arms(struct evaluation *e, struct group group, struct eaglet_error *err) {
   for (int arm = 0; arm < ARM_COUNT; arm++) {
-    const struct group group = {.n = 1,
-                                .arm = (enum arm)arm,
-                                .tokens_max =
-                                    e->params.tokens_max < WARM_UP_TOKENS ? e->params.tokens_max : WARM_UP_TOKENS};
-    TRY(run_group(e, &group, NULL, err));
+    group.arm = (enum arm)arm;
+    if (arm_runs(e, group.arm)) TRY(run_group(e, &group, err));
   }
   return EAGLET_OK;
 }
 
+/* As many of one source as run at once. */
+static struct group group_at(const struct evaluation *e, size_t first) {
+  struct group group = {.first = first, .n = 1, .tokens_max = e->params.tokens_max, .counts = true};
+  while (group.n < e->params.concurrency && first + (size_t)group.n < e->prompts.n &&
+         e->prompts.prompts[first + (size_t)group.n].source == e->prompts.prompts[first].source)
+    group.n++;
+  return group;
+}
+
 static enum eaglet_status run_all(struct evaluation *e, struct eaglet_error *err) {
-  TRY(warm_up(e, err));
+  /* what is allocated or mapped on first use is no part of the measurement */
+  const struct group warm_up = {.n = 1, .tokens_max = e->params.tokens_max < WARM_UP_TOKENS ? e->params.tokens_max : WARM_UP_TOKENS};
+  TRY(run_arms(e, warm_up, err));
   for (size_t first = 0; first < e->prompts.n;) {
-    size_t left = e->prompts.n - first;
-    struct group group = {.first = first,
-                          .n = left < (size_t)e->params.concurrency ? (int32_t)left : e->params.concurrency,
-                          .tokens_max = e->params.tokens_max};
-    group.speed = &e->speed[group.arm = ARM_DRAFT];
-    TRY(run_group(e, &group, take_draft, err));
-    if (!e->params.no_plain) {
-      group.speed = &e->speed[group.arm = ARM_PLAIN];
-      TRY(run_group(e, &group, compare_plain, err));
-    }
+    const struct group group = group_at(e, first);
+    TRY(run_arms(e, group, err));
     first += (size_t)group.n;
     char note[48];
-    snprintf(note, sizeof note, "acceptance %.2f",
-             e->overall.n_rounds ? (double)(e->overall.n_output - e->overall.n_prompts) / (double)e->overall.n_rounds
-                                 : 0.0);
+    snprintf(note, sizeof note, "acceptance %.2f", tally_acceptance_length(&e->overall));
     if (!progress_report(&e->params.progress, "eval", "prompts", first, e->prompts.n, note) && first < e->prompts.n)
       FAIL(err, EAGLET_E_INTERRUPTED, "eval: stopped after %zu of %zu prompts", first, e->prompts.n);
   }
@@ -220,12 +218,14 @@ static enum eaglet_status run_all(struct evaluation *e, struct eaglet_error *err
 static enum eaglet_status resolve(struct eaglet_eval_params *p, const struct eaglet_eval_params *params,
                                   struct eaglet_error *err) {
   *p = *params;
-  if (!p->draft) FAIL(err, EAGLET_E_USAGE, "eval: no draft head given");
+  bool needs_draft = p->drafter != EAGLET_DRAFTER_MTP && p->drafter != EAGLET_DRAFTER_NGRAM;
+  if (p->drafter == EAGLET_DRAFTER_NONE) FAIL(err, EAGLET_E_USAGE, "eval: without a drafter there is nothing to evaluate");
+  if (needs_draft && !p->draft) FAIL(err, EAGLET_E_USAGE, "eval: no draft head given");
   if (p->n_prompts == 0) FAIL(err, EAGLET_E_USAGE, "eval: no prompt file given");
   if (p->tokens_max <= 0) p->tokens_max = TOKENS_MAX_DEFAULT;
   if (p->draft_len <= 0) p->draft_len = DRAFT_LEN_DEFAULT;
-  if (p->draft_len > POSITIONS_MAX)
-    FAIL(err, EAGLET_E_USAGE, "eval: draft length: expected at most %d, found %d", POSITIONS_MAX, p->draft_len);
+  if (p->draft_len > DRAFT_LEN_MOST)
+    FAIL(err, EAGLET_E_USAGE, "eval: draft length: expected at most %d, found %d", DRAFT_LEN_MOST, p->draft_len);
   if (p->concurrency <= 0) p->concurrency = 1;
   return EAGLET_OK;
 }
@@ -256,7 +256,7 @@ static enum eaglet_status open_all(struct evaluation *e, struct eaglet_error *er
   e->sequences = memory_alloc((size_t)p->concurrency * sizeof *e->sequences);
   e->answers = memory_alloc((size_t)p->concurrency * sizeof *e->answers);
   for (int32_t i = 0; i < p->concurrency; i++)
-    e->answers[i].ids = memory_alloc((size_t)(p->tokens_max + POSITIONS_MAX + 1) * sizeof(int32_t));
+    e->answers[i].ids = memory_alloc((size_t)(p->tokens_max + DRAFT_LEN_MOST + 1) * sizeof(int32_t));
   const struct eaglet_engine_params engine = {.model = p->model,
                                               .ignore_index = p->ignore_index,
                                               .draft = p->draft,
@@ -264,37 +264,53 @@ static enum eaglet_status open_all(struct evaluation *e, struct eaglet_error *er
                                               .threads = p->threads,
                                               .sequences_max = p->concurrency,
                                               .context_max = e->prompts.n_prompt_max + p->tokens_max,
-                                              .draft_len_max = p->draft_len};
+                                              .drafter = p->drafter,
+                                              .draft_len_max = p->draft_len,
+                                              .draft_width_max = p->draft_width,
+                                              .draft_tokens_max = p->draft_tokens,
+                                              .adaptive = arm_runs(e, ARM_ADAPTIVE),
+                                              .no_prefix_cache = true};
   return engine_open(&e->engine, &engine, err);
 }
 
-static json_t *speed_json(const struct speed *s) {
-  return json_pack("{sI sI sf sf}", "output_tokens", (json_int_t)s->n_output, "decoded_tokens",
-                   (json_int_t)s->n_decoded, "prefill_s", s->prefill_s, "decode_s", s->decode_s);
+/* Speeds of the arms that ran. `draft` is the adaptive arm, the way people run it. */
+static void add_speeds(const struct evaluation *e, json_t *json, const struct speed speeds[ARM_COUNT]) {
+  enum arm draft = arm_runs(e, ARM_ADAPTIVE) ? ARM_ADAPTIVE : ARM_FIXED;
+  double plain = speed_rate(&speeds[ARM_PLAIN]), plain_total = speed_total(&speeds[ARM_PLAIN]);
+  json_object_set_new(json, "draft_tok_s", json_real(speed_rate(&speeds[draft])));
+  json_object_set_new(json, "draft_run", speed_json(&speeds[draft]));
+  if (!arm_runs(e, ARM_PLAIN)) return;
+  json_object_set_new(json, "plain_tok_s", json_real(plain));
+  json_object_set_new(json, "plain_run", speed_json(&speeds[ARM_PLAIN]));
+  json_object_set_new(json, "speedup", json_real(plain > 0 ? speed_rate(&speeds[draft]) / plain : 0));
+  json_object_set_new(json, "speedup_total", json_real(plain_total > 0 ? speed_total(&speeds[draft]) / plain_total : 0));
+  json_object_set_new(json, "fixed_run", speed_json(&speeds[ARM_FIXED]));
+  json_object_set_new(json, "fixed_speedup", json_real(plain > 0 ? speed_rate(&speeds[ARM_FIXED]) / plain : 0));
+}
+
+static json_t *source_json(const struct evaluation *e, int32_t source) {
+  json_t *json = tally_json(&e->tallies[source], e->params.draft_len);
+  add_speeds(e, json, e->speeds[source]);
+  return json;
 }
 
 static struct eaglet_text make_json(const struct evaluation *e) {
   const struct eaglet_eval_params *p = &e->params;
+  struct eaglet_engine_stats stats;
   json_t *sources = json_object();
+  engine_stats(e->engine, &stats);
   for (int32_t i = 0; i < e->prompts.n_sources; i++) {
-    if (e->sources[i].n_prompts > 0)
-      json_object_set_new(sources, e->prompts.sources[i], tally_json(&e->sources[i], p->draft_len));
+    if (e->tallies[i].n_prompts > 0) json_object_set_new(sources, e->prompts.sources[i], source_json(e, i));
   }
-  json_t *json =
-      json_pack("{so so si si sf sI si sO}", "sources", sources, "overall", tally_json(&e->overall, p->draft_len),
-                "draft_len", p->draft_len, "max_tokens", p->tokens_max, "temperature", (double)p->temperature, "seed",
-                (json_int_t)p->seed, "concurrency", p->concurrency, "skipped", e->prompts.intake.dropped);
-  double draft = rate(&e->speed[ARM_DRAFT]), plain = rate(&e->speed[ARM_PLAIN]);
-  json_object_set_new(json, "draft_tok_s", json_real(draft));
-  json_object_set_new(json, "draft_run", speed_json(&e->speed[ARM_DRAFT]));
-  if (!p->no_plain) {
-    json_object_set_new(json, "identical",
-                        p->temperature > 0 ? json_null()
-                                           : json_boolean(e->identical)); /* sampled outputs agree in law only */
+  json_t *json = json_pack("{so so ss si si si si sf sI si sO}", "sources", sources, "overall", tally_json(&e->overall, p->draft_len), "drafter",
+                           stats.drafter, "draft_len", p->draft_len, "draft_width", p->draft_width > 0 ? p->draft_width : 1, "draft_tokens",
+                           p->draft_tokens, "max_tokens", p->tokens_max, "temperature", (double)p->temperature, "seed", (json_int_t)p->seed,
+                           "concurrency", p->concurrency, "skipped", e->prompts.intake.dropped);
+  add_speeds(e, json, e->speed);
+  if (arm_runs(e, ARM_ADAPTIVE)) json_object_set_new(json, "speculation", json_string(stats.speculation));
+  if (arm_runs(e, ARM_PLAIN)) {
+    json_object_set_new(json, "identical", p->temperature > 0 ? json_null() : json_boolean(e->identical)); /* sampled outputs agree in law only */
     if (*e->difference) json_object_set_new(json, "difference", json_string(e->difference));
-    json_object_set_new(json, "plain_tok_s", json_real(plain));
-    json_object_set_new(json, "speedup", json_real(plain > 0 ? draft / plain : 0));
-    json_object_set_new(json, "plain_run", speed_json(&e->speed[ARM_PLAIN]));
   }
   struct eaglet_text text = json_dump(json, 0);
   json_decref(json);

@@ -12,19 +12,35 @@ void cpu_kv_write(struct compute *c, const struct kv_write_params *p, int32_t n)
   }
 }
 
+/* Heads that read the same keys, in units of `width`; a row's units are numbered kv head by kv head. */
+struct attention_args {
+  const struct kernels *kernels;
+  const struct attention_params *p;
+  int32_t group, width, n_units;
+};
+
+static void attend_units(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct attention_args *a = args;
+  (void)thread;
+  for (int64_t unit = begin; unit < end; unit++) {
+    int32_t per_group = (a->group + a->width - 1) / a->width, of_row = (int32_t)(unit % a->n_units);
+    int32_t first = of_row % per_group * a->width, rest = a->group - first;
+    a->kernels->attend(a->p, (int32_t)(unit / a->n_units), of_row / per_group * a->group + first,
+                       rest < a->width ? rest : a->width);
+  }
+}
+
 void cpu_attention(struct compute *compute, const struct attention_params *p, int32_t n) {
   struct cpu_compute *c = cpu_of(compute);
-  ASSERT(p->value_dim <= KERNEL_VALUE_DIM_MAX && p->n_heads % p->n_kv_heads == 0);
+  ASSERT(p->n_heads % p->n_kv_heads == 0);
   double keys = 0;
   for (int32_t i = 0; i < n; i++)
     keys += p->n_prefix[i] + (p->extra_begin ? p->extra_begin[i + 1] - p->extra_begin[i] : 0);
-  int team = cpu_team(c, keys * p->n_heads * (p->key_dim + p->value_dim));
-  if (team == 1) {
-    for (int32_t i = 0; i < n; i++) {
-      for (int32_t head = 0; head < p->n_heads; head++) c->kernels->attend(p, i, head);
-    }
-    return;
-  }
-#pragma omp parallel for num_threads(team) schedule(dynamic, 4)
-  for (int32_t task = 0; task < n * p->n_heads; task++) c->kernels->attend(p, task / p->n_heads, task % p->n_heads);
+  struct attention_args a = {.kernels = c->kernels, .p = p, .group = p->n_heads / p->n_kv_heads, .width = KERNEL_HEADS};
+  int32_t parts = cpu_parts(c, keys * p->n_heads * (p->key_dim + p->value_dim));
+  while (parts > 1 && a.width > 2 && n * p->n_kv_heads * ((a.group + a.width - 1) / a.width) < c->n_threads)
+    a.width /= 2;
+  a.n_units = p->n_kv_heads * ((a.group + a.width - 1) / a.width);
+  const struct team_job job = {.body = attend_units, .args = &a, .n = (int64_t)n * a.n_units, .n_parts = parts};
+  team_run(c->team, &job);
 }

@@ -4,12 +4,14 @@
 #define EAGLET_COMPUTE_CPU_CPU_H
 
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/team.h"
 #include "compute/training.h"
 
 struct cpu_compute {
   struct compute base; /* first: a struct compute * of this backend is a struct cpu_compute * */
   const struct kernels *kernels;
   int n_threads;
+  struct team *team;
   float *tiles; /* [n_threads, KERNEL_OUTPUTS * KERNEL_IN_MAX], touched lazily */
   char name[32];
 };
@@ -30,28 +32,17 @@ struct cpu_open_params {
 enum eaglet_status cpu_open(struct compute **c, const struct cpu_open_params *params,
                             struct eaglet_error *err) MUST_USE;
 
-/* Threads worth starting for so many multiply-adds: a parallel region costs a few microseconds, so small work stays on
- * one. */
+/* OpenMP threads worth starting for so many multiply-adds of a training op: a region costs microseconds, so small work
+ * stays on one. */
 int cpu_team(const struct cpu_compute *c, double multiply_adds);
+int cpu_thread(void); /* index of the calling thread in its OpenMP team */
 
-int cpu_thread(void); /* index of the calling thread in its team */
+/* Parts of a job of the team, for so many multiply-adds: 1 where handing a part over costs more than it saves. */
+int32_t cpu_parts(const struct cpu_compute *c, double multiply_adds);
 
-/* Calls body over [0, n) in contiguous parts, one per thread worth starting; with one thread no parallel region is
- * opened at all, which is what keeps a decode step's many tiny ops tiny. work: multiply-adds of one of the n. */
+/* Calls body over [0, n) in contiguous parts, on the team where that pays. work: multiply-adds of one of the n. */
 typedef void cpu_body(struct cpu_compute *c, const void *args, int64_t begin, int64_t end);
 void cpu_for(struct cpu_compute *c, double work, int64_t n, cpu_body *body, const void *args);
-
-/* One thread's range of n_out outputs, in multiples of the kernels' block. */
-void cpu_share(int32_t range[2], int32_t n_out, int thread, int team);
-
-/* W times row pointers; the shared heart of matmul, matmul_heads and moe. */
-struct cpu_rows {
-  const struct weight *w;
-  const float *const *x; /* [n] */
-  float *const *out;     /* [n] */
-  int32_t n;
-};
-void cpu_rows_dot(struct cpu_compute *c, const struct cpu_rows *p);
 
 /* -- inference ops (signatures of struct compute) -- */
 void cpu_embed(struct compute *c, float *out, const struct weight *table, const int32_t *ids, int32_t n);

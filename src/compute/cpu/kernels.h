@@ -8,7 +8,7 @@
 
 #define KERNEL_OUTPUTS 4    /* weight rows that are read together */
 #define KERNEL_IN_MAX 65536 /* inputs of one linear layer; the dequantised tile is KERNEL_OUTPUTS times this */
-#define KERNEL_VALUE_DIM_MAX 1024
+#define KERNEL_HEADS 8      /* of one call of attend, at most */
 
 /* out[r][o] = W[o] . x[r] for o in [begin, end), r in [0, n). */
 struct rows_dot_params {
@@ -17,7 +17,9 @@ struct rows_dot_params {
   const float *const *x; /* [n] */
   float *const *out;     /* [n] */
   int32_t n;
-  float *tile; /* KERNEL_OUTPUTS * n_in floats of scratch */
+  float *tile; /* scratch of KERNEL_OUTPUTS rows of n_in floats, each rounded up to a multiple of sixteen */
+  const struct weight *after; /* what the caller reads next, from after_begin on, or NULL: a hint, fetched ahead */
+  int32_t after_begin;
 };
 
 struct kernels {
@@ -26,7 +28,8 @@ struct kernels {
   /* out[r][j] = sum_i x[r][i] W[i][j] over the rows i of w, r in [0, n). tile: KERNEL_OUTPUTS * n_in floats of scratch.
    */
   void (*transposed)(float *const *out, const float *const *x, const struct weight *w, int32_t n, float *tile);
-  void (*attend)(const struct attention_params *p, int32_t row, int32_t head);
+  /* Heads [head, head + n_heads) of one row; they must read the same keys. */
+  void (*attend)(const struct attention_params *p, int32_t row, int32_t head, int32_t n_heads);
   void (*rms_norm)(float *out, const float *x, const float *w, int32_t dim, float eps);
   void (*layer_norm)(float *out, const float *x, const float *w, const struct norm_params *p);
   /* out = act(gate) * up; up NULL: act(gate) */

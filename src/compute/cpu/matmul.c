@@ -2,34 +2,29 @@
  * the split. */
 #include "compute/cpu/cpu.h"
 
-#include <omp.h>
-
 #define PANEL 48 /* activation rows that pass over the weights together; they stay in the near cache */
 
-/* Outputs [range[0], range[1]) of all rows on one thread. */
-static void part_dot(struct cpu_compute *c, const struct cpu_rows *p, const int32_t range[2], int thread) {
-  struct rows_dot_params part = {.w = p->w, .begin = range[0], .end = range[1], .tile = cpu_tile(c, thread)};
-  for (int32_t r = 0; r < p->n && range[0] < range[1]; r += PANEL) {
-    part.x = p->x + r;
-    part.out = p->out + r;
-    part.n = p->n - r < PANEL ? p->n - r : PANEL;
-    c->kernels->rows_dot(&part);
-  }
-}
+struct rows_args {
+  struct cpu_compute *c;
+  const struct weight *w;
+  const float *const *x; /* [n] */
+  float *const *out;     /* [n] */
+  int32_t n;
+};
 
-void cpu_rows_dot(struct cpu_compute *c, const struct cpu_rows *p) {
-  const struct weight *w = p->w;
-  ASSERT(w->n_in <= KERNEL_IN_MAX);
-  int team = cpu_team(c, (double)w->n_out * w->n_in * p->n);
-  if (team == 1) {
-    part_dot(c, p, (const int32_t[]){0, w->n_out}, 0);
-    return;
-  }
-#pragma omp parallel num_threads(team)
-  {
-    int32_t range[2];
-    cpu_share(range, w->n_out, omp_get_thread_num(), omp_get_num_threads());
-    part_dot(c, p, range, omp_get_thread_num());
+/* Blocks of KERNEL_OUTPUTS outputs, of all rows. */
+static void dot_blocks(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct rows_args *a = args;
+  int64_t last = end * KERNEL_OUTPUTS;
+  struct rows_dot_params part = {.w = a->w,
+                                 .begin = (int32_t)begin * KERNEL_OUTPUTS,
+                                 .end = last < a->w->n_out ? (int32_t)last : a->w->n_out,
+                                 .tile = cpu_tile(a->c, thread)};
+  for (int32_t r = 0; r < a->n && begin < end; r += PANEL) {
+    part.x = a->x + r;
+    part.out = a->out + r;
+    part.n = a->n - r < PANEL ? a->n - r : PANEL;
+    a->c->kernels->rows_dot(&part);
   }
 }
 
@@ -39,6 +34,9 @@ void cpu_matmul(struct compute *compute, float *out, const float *x, const struc
                 int64_t x_row) {
   const float *x_rows[POINTERS];
   float *out_rows[POINTERS];
+  struct rows_args args = {.c = cpu_of(compute), .w = w, .x = x_rows, .out = out_rows};
+  struct team_job job = {.body = dot_blocks, .args = &args, .n = (w->n_out + KERNEL_OUTPUTS - 1) / KERNEL_OUTPUTS};
+  ASSERT(w->n_in <= KERNEL_IN_MAX);
   if (out_row == 0) out_row = w->n_out;
   if (x_row == 0) x_row = w->n_in;
   for (int32_t r = 0; r < n; r += POINTERS) {
@@ -47,8 +45,9 @@ void cpu_matmul(struct compute *compute, float *out, const float *x, const struc
       x_rows[i] = x + (r + i) * x_row;
       out_rows[i] = out + (r + i) * out_row;
     }
-    const struct cpu_rows rows = {.w = w, .x = x_rows, .out = out_rows, .n = some};
-    cpu_rows_dot(cpu_of(compute), &rows);
+    args.n = some;
+    job.n_parts = cpu_parts(args.c, (double)w->n_out * w->n_in * some);
+    team_run(args.c->team, &job);
   }
 }
 
@@ -75,19 +74,27 @@ static void head_rows(struct cpu_compute *c, const struct matmul_heads_params *p
   }
 }
 
+struct heads_args {
+  struct cpu_compute *c;
+  const struct matmul_heads_params *p;
+  int32_t n;
+};
+
+/* Panels of rows, head by head. */
+static void head_panels(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct heads_args *a = args;
+  for (int64_t i = begin; i < end; i++) {
+    int32_t first = (int32_t)(i / a->p->n_heads) * PANEL, last = first + PANEL < a->n ? first + PANEL : a->n;
+    head_rows(a->c, a->p, (int32_t)(i % a->p->n_heads), (const int32_t[]){first, last}, thread);
+  }
+}
+
 void cpu_matmul_heads(struct compute *compute, const struct matmul_heads_params *p, int32_t n) {
-  struct cpu_compute *c = cpu_of(compute);
+  const struct heads_args args = {.c = cpu_of(compute), .p = p, .n = n};
   ASSERT(p->w->n_in <= KERNEL_IN_MAX);
-  int team = cpu_team(c, (double)n * p->n_heads * p->n_rows * p->w->n_in);
-  if (team == 1) {
-    for (int32_t head = 0; head < p->n_heads; head++) head_rows(c, p, head, (const int32_t[]){0, n}, 0);
-    return;
-  }
-  int32_t n_blocks = (n + PANEL - 1) / PANEL;
-#pragma omp parallel for num_threads(team) schedule(static)
-  for (int32_t task = 0; task < p->n_heads * n_blocks; task++) {
-    int32_t begin = task / p->n_heads * PANEL;
-    head_rows(c, p, task % p->n_heads, (const int32_t[]){begin, begin + PANEL < n ? begin + PANEL : n},
-              omp_get_thread_num());
-  }
+  const struct team_job job = {.body = head_panels,
+                               .args = &args,
+                               .n = (int64_t)p->n_heads * ((n + PANEL - 1) / PANEL),
+                               .n_parts = cpu_parts(args.c, (double)n * p->n_heads * p->n_rows * p->w->n_in)};
+  team_run(args.c->team, &job);
 }

@@ -3,7 +3,6 @@
 #include "compute/cpu/cpu.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #define EXPERTS_MAX 1024
@@ -90,14 +89,16 @@ void cpu_router(struct compute *compute, const struct router_params *p, int32_t 
 
 int64_t compute_moe_scratch_floats(int32_t n, int32_t n_picked, int32_t hidden, int32_t intermediate) {
   int64_t slots = (int64_t)n * n_picked;
-  return slots * (3 * (int64_t)intermediate + hidden) + slots * 10 + 64; /* pointers of five row lists */
+  return slots * (3 * (int64_t)intermediate + hidden) + slots * 11 + 64; /* five lists of pointers, one of numbers */
 }
 
-/* The scratch carved: slot s = i * K + k holds what expert k of row i makes. Row lists are in grouped order, expert by expert. */
+/* The scratch carved: slot s = i * K + k holds what expert k of row i makes. Row lists are in grouped order, expert by
+ * expert. */
 struct moe_plan {
   float *both, *act, *down;  /* [slots, 2I] gate and up as the layout has them, [slots, I], [slots, H] */
   const float **x, **hidden; /* [slots] in grouped order */
   float **gate_rows, **up_rows, **down_rows;
+  int32_t *slot;                  /* [slots] in grouped order */
   int32_t first[EXPERTS_MAX + 1]; /* first[e]: where expert e's slots begin in grouped order */
   int32_t n_used, used[EXPERTS_MAX];
 };
@@ -110,7 +111,8 @@ static void plan_carve(struct moe_plan *plan, const struct moe_params *p, int32_
   plan->gate_rows = (float **)(void *)(plan->hidden + slots);
   plan->up_rows = plan->gate_rows + slots;
   plan->down_rows = plan->up_rows + slots;
-  plan->both = (float *)(void *)(plan->down_rows + slots);
+  plan->slot = (int32_t *)(void *)(plan->down_rows + slots);
+  plan->both = (float *)(void *)(plan->slot + slots);
   plan->act = plan->both + slots * 2 * intermediate;
   plan->down = plan->act + slots * intermediate;
 }
@@ -127,6 +129,7 @@ static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_
   }
   for (int32_t s = 0; s < slots; s++) {
     int32_t at = next[p->expert[s]]++;
+    plan->slot[at] = s;
     plan->x[at] = p->x + (int64_t)(s / p->n_picked) * hidden;
     plan->gate_rows[at] = plan->both + (int64_t)s * 2 * intermediate;
     plan->up_rows[at] = plan->gate_rows[at] + intermediate;
@@ -135,75 +138,133 @@ static void plan_group(struct moe_plan *plan, const struct moe_params *p, int32_
   }
 }
 
-/* One thread's outputs of the used experts' gates and ups. */
-static void experts_up(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread,
-                       int team) {
-  for (int32_t u = 0; u < plan->n_used; u++) {
-    int32_t e = plan->used[u], at = plan->first[e], range[2];
-    cpu_share(range, p->gate[e].n_out, thread, team);
-    struct rows_dot_params part = {.w = &p->gate[e],
-                                   .begin = range[0],
-                                   .end = range[1],
-                                   .x = plan->x + at,
-                                   .out = plan->gate_rows + at,
-                                   .n = plan->first[e + 1] - at,
-                                   .tile = cpu_tile(c, thread)};
-    c->kernels->rows_dot(&part);
-    if (p->layout != GATE_UP_SEPARATE) continue;
+#define UP_BLOCK 32   /* inner floats of one expert that one part makes at least */
+#define DOWN_BLOCK 16 /* floats of a row, of all experts */
+
+struct moe_args {
+  struct cpu_compute *c;
+  const struct moe_params *p;
+  const struct moe_plan *plan;
+  int32_t n, blocks; /* blocks: of one expert */
+};
+
+/* Inner floats [begin, end) of a used expert: gate and up of all its slots. */
+static void expert_up(const struct moe_args *a, int32_t used, const int32_t range[2], int thread) {
+  const struct moe_params *p = a->p;
+  const struct moe_plan *plan = a->plan;
+  int32_t e = plan->used[used], at = plan->first[e], intermediate = p->down[0].n_in;
+  const struct weight *next = used + 1 < plan->n_used ? &p->gate[plan->used[used + 1]] : NULL;
+  bool separate = p->layout == GATE_UP_SEPARATE, pairs = p->layout == GATE_UP_PAIRS;
+  struct rows_dot_params part = {.w = &p->gate[e],
+                                 .begin = pairs ? 2 * range[0] : range[0],
+                                 .end = pairs ? 2 * range[1] : range[1],
+                                 .x = plan->x + at,
+                                 .out = plan->gate_rows + at,
+                                 .n = plan->first[e + 1] - at,
+                                 .tile = cpu_tile(a->c, thread),
+                                 .after = separate ? &p->up[e]
+                                          : pairs  ? next
+                                                   : &p->gate[e],
+                                 .after_begin = separate ? range[0]
+                                                : pairs  ? 0
+                                                         : intermediate + range[0]};
+  a->c->kernels->rows_dot(&part);
+  if (pairs) return;
+  part.after = next;
+  part.after_begin = 0;
+  if (separate) {
     part.w = &p->up[e];
     part.out = plan->up_rows + at;
-    c->kernels->rows_dot(&part);
+  } else {
+    part.begin += intermediate;
+    part.end += intermediate;
   }
+  a->c->kernels->rows_dot(&part);
 }
 
-/* Pairs (gate, up) to halves; both and act hold the slot, act is free to use. */
-static void split_pairs(float *both, float *act, int32_t intermediate) {
-  for (int32_t j = 0; j < intermediate; j++) act[j] = both[2 * j + 1];
-  for (int32_t j = 0; j < intermediate; j++) both[j] = both[2 * j];
-  memcpy(both + intermediate, act, sizeof(float) * (size_t)intermediate);
-}
-
-/* act(gate) * up of one slot. */
-static void activate_slot(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int32_t slot) {
-  int32_t intermediate = p->down[0].n_in, outputs = p->gate[0].n_out;
-  float *both = plan->both + (int64_t)slot * 2 * intermediate, *act = plan->act + (int64_t)slot * intermediate;
+/* The slot's outputs [begin, end) as they are before the activation. */
+static void scale_and_bias(const struct moe_params *p, float *both, int32_t slot, const int32_t range[2]) {
   if (p->share_input) {
-    for (int32_t j = 0; j < 2 * intermediate; j++) both[j] *= p->share[slot];
+    for (int32_t j = range[0]; j < range[1]; j++) both[j] *= p->share[slot];
   }
   if (p->gate_bias) {
-    const float *bias = p->gate_bias + (int64_t)p->expert[slot] * outputs;
-    for (int32_t j = 0; j < outputs; j++) both[j] += bias[j];
+    const float *bias = p->gate_bias + (int64_t)p->expert[slot] * p->gate[0].n_out;
+    for (int32_t j = range[0]; j < range[1] && j < p->gate[0].n_out; j++) both[j] += bias[j];
   }
-  if (p->layout == GATE_UP_PAIRS) split_pairs(both, act, intermediate);
-  c->kernels->activate(act, both, both + intermediate, intermediate, p->activation);
 }
 
-static void experts_down(struct cpu_compute *c, const struct moe_params *p, const struct moe_plan *plan, int thread,
-                         int team) {
-  for (int32_t u = 0; u < plan->n_used; u++) {
-    int32_t e = plan->used[u], at = plan->first[e], range[2];
-    cpu_share(range, p->down[e].n_out, thread, team);
-    const struct rows_dot_params part = {.w = &p->down[e],
+/* act(gate) * up of one slot's inner floats [begin, end). */
+static void activate_slot(const struct moe_args *a, int32_t slot, const int32_t range[2]) {
+  const struct moe_params *p = a->p;
+  int32_t intermediate = p->down[0].n_in, begin = range[0], n = range[1] - range[0];
+  float *both = a->plan->both + (int64_t)slot * 2 * intermediate, *act = a->plan->act + (int64_t)slot * intermediate;
+  float *gate = both + begin, *up = both + intermediate + begin;
+  if (p->layout == GATE_UP_PAIRS) {
+    gate = both + 2 * begin;
+    up = act + begin;
+    scale_and_bias(p, both, slot, (const int32_t[]){2 * begin, 2 * range[1]});
+    for (int32_t j = 0; j < n; j++) {
+      up[j] = gate[2 * j + 1];
+      gate[j] = gate[2 * j];
+    }
+  } else {
+    scale_and_bias(p, both, slot, range);
+    scale_and_bias(p, both, slot, (const int32_t[]){intermediate + begin, intermediate + range[1]});
+  }
+  a->c->kernels->activate(act + begin, gate, up, n, p->activation);
+}
+
+/* Blocks of UP_BLOCK inner floats, expert by expert. */
+static void experts_up(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct moe_args *a = args;
+  int32_t intermediate = a->p->down[0].n_in;
+  while (begin < end) {
+    int32_t used = (int32_t)(begin / a->blocks), first = (int32_t)(begin % a->blocks) * UP_BLOCK,
+            e = a->plan->used[used];
+    int64_t next = (int64_t)(used + 1) * a->blocks < end ? (int64_t)(used + 1) * a->blocks : end;
+    int64_t last = (next - (int64_t)used * a->blocks) * UP_BLOCK;
+    const int32_t range[2] = {first, last < intermediate ? (int32_t)last : intermediate};
+    expert_up(a, used, range, thread);
+    for (int32_t at = a->plan->first[e]; at < a->plan->first[e + 1]; at++) activate_slot(a, a->plan->slot[at], range);
+    begin = next;
+  }
+}
+
+/* Floats [begin, end) of what expert by expert adds to a row, in the order of the row's picks. */
+static void combine_row(const struct moe_args *a, int32_t row, const int32_t range[2]) {
+  const struct moe_params *p = a->p;
+  int32_t hidden = p->down[0].n_out;
+  float *out = p->out + (int64_t)row * hidden;
+  for (int32_t h = range[0]; h < range[1] && !p->accumulate; h++) out[h] = 0;
+  for (int32_t k = 0; k < p->n_picked; k++) {
+    const float *y = a->plan->down + ((int64_t)row * p->n_picked + k) * hidden;
+    float share = p->share_input ? 1.0f : p->share[(int64_t)row * p->n_picked + k];
+    const float *bias = p->down_bias ? p->down_bias + (int64_t)p->expert[row * p->n_picked + k] * hidden : NULL;
+    for (int32_t h = range[0]; h < range[1]; h++) out[h] += share * (bias ? y[h] + bias[h] : y[h]);
+  }
+}
+
+/* Blocks of DOWN_BLOCK floats of every row, through all experts to the result. */
+static void experts_down(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct moe_args *a = args;
+  const struct moe_plan *plan = a->plan;
+  const struct weight *down = a->p->down;
+  int64_t last = end * DOWN_BLOCK;
+  const int32_t range[2] = {(int32_t)begin * DOWN_BLOCK, last < down[0].n_out ? (int32_t)last : down[0].n_out};
+  for (int32_t u = 0; u < plan->n_used && begin < end; u++) {
+    int32_t e = plan->used[u], at = plan->first[e];
+    const struct rows_dot_params part = {.w = &down[e],
                                          .begin = range[0],
                                          .end = range[1],
                                          .x = plan->hidden + at,
                                          .out = plan->down_rows + at,
                                          .n = plan->first[e + 1] - at,
-                                         .tile = cpu_tile(c, thread)};
-    c->kernels->rows_dot(&part);
+                                         .tile = cpu_tile(a->c, thread),
+                                         .after = u + 1 < plan->n_used ? &down[plan->used[u + 1]] : NULL,
+                                         .after_begin = range[0]};
+    a->c->kernels->rows_dot(&part);
   }
-}
-
-static void combine_row(const struct moe_params *p, const struct moe_plan *plan, int32_t row) {
-  int32_t hidden = p->down[0].n_out;
-  float *out = p->out + (int64_t)row * hidden;
-  if (!p->accumulate) memset(out, 0, sizeof(float) * (size_t)hidden);
-  for (int32_t k = 0; k < p->n_picked; k++) {
-    const float *y = plan->down + ((int64_t)row * p->n_picked + k) * hidden;
-    float share = p->share_input ? 1.0f : p->share[(int64_t)row * p->n_picked + k];
-    const float *bias = p->down_bias ? p->down_bias + (int64_t)p->expert[row * p->n_picked + k] * hidden : NULL;
-    for (int32_t h = 0; h < hidden; h++) out[h] += share * (bias ? y[h] + bias[h] : y[h]);
-  }
+  for (int32_t i = 0; i < a->n; i++) combine_row(a, i, range);
 }
 
 void cpu_moe(struct compute *compute, const struct moe_params *p, int32_t n) {
@@ -213,24 +274,15 @@ void cpu_moe(struct compute *compute, const struct moe_params *p, int32_t n) {
   if (n == 0) return;
   plan_carve(&plan, p, n);
   plan_group(&plan, p, n);
-  int team = cpu_team(c, 3.0 * n * p->n_picked * p->gate[0].n_in * p->down[0].n_in);
-  if (team == 1) {
-    experts_up(c, p, &plan, 0, 1);
-    for (int32_t s = 0; s < n * p->n_picked; s++) activate_slot(c, p, &plan, s);
-    experts_down(c, p, &plan, 0, 1);
-    for (int32_t i = 0; i < n; i++) combine_row(p, &plan, i);
-    return;
-  }
-#pragma omp parallel num_threads(team)
-  {
-    int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
-    experts_up(c, p, &plan, thread, n_threads);
-#pragma omp barrier
-#pragma omp for schedule(static)
-    for (int32_t s = 0; s < n * p->n_picked; s++) activate_slot(c, p, &plan, s);
-    experts_down(c, p, &plan, thread, n_threads);
-#pragma omp barrier
-#pragma omp for schedule(static)
-    for (int32_t i = 0; i < n; i++) combine_row(p, &plan, i);
-  }
+  const struct moe_args args = {
+      .c = c, .p = p, .plan = &plan, .n = n, .blocks = (p->down[0].n_in + UP_BLOCK - 1) / UP_BLOCK};
+  double work = (double)n * p->n_picked * p->gate[0].n_in * p->down[0].n_in;
+  const struct team_job up = {
+      .body = experts_up, .args = &args, .n = (int64_t)plan.n_used * args.blocks, .n_parts = cpu_parts(c, 2 * work)};
+  const struct team_job down = {.body = experts_down,
+                                .args = &args,
+                                .n = (p->down[0].n_out + DOWN_BLOCK - 1) / DOWN_BLOCK,
+                                .n_parts = cpu_parts(c, work)};
+  team_run(c->team, &up);
+  team_run(c->team, &down);
 }

@@ -71,9 +71,14 @@ static void select_row(struct cpu_compute *c, const struct select_keys_params *p
   for (int32_t i = 0; kept < p->n_kept; i++) slots[kept++] = context_slot(p, row, n - 1 - i); /* scores that are no numbers */
 }
 
-static void select_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
-  float *scratch = cpu_tile(c, cpu_thread());
-  for (int64_t row = begin; row < end; row++) select_row(c, args, (int32_t)row, scratch);
+struct select_args {
+  struct cpu_compute *c;
+  const struct select_keys_params *p;
+};
+
+static void select_rows(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct select_args *a = args;
+  for (int64_t row = begin; row < end; row++) select_row(a->c, a->p, (int32_t)row, cpu_tile(a->c, thread));
 }
 
 void cpu_select_keys(struct compute *compute, const struct select_keys_params *p, int32_t n) {
@@ -86,5 +91,7 @@ void cpu_select_keys(struct compute *compute, const struct select_keys_params *p
     p->none[row] = 0;
     if (length > p->n_kept) work += (double)length * p->n_heads * p->dim;
   }
-  cpu_for(cpu_of(compute), work / n, n, select_rows, p);
+  const struct select_args a = {.c = cpu_of(compute), .p = p};
+  const struct team_job job = {.body = select_rows, .args = &a, .n = n, .n_parts = cpu_parts(a.c, work)};
+  team_run(a.c->team, &job);
 }

@@ -172,8 +172,7 @@ static inline __m256 fields8(const void *p, const void *above, int shift, int bi
   return _mm256_cvtepi32_ps(_mm256_and_si256(words, _mm256_set1_epi32((1 << bits) - 1)));
 }
 static inline v16 v_fields(const void *p, const void *above, int shift, int bits) {
-  return V2(fields8(p, above, shift, bits),
-            fields8((const uint8_t *)p + 32, (const uint8_t *)above + 32, shift, bits));
+  return V2(fields8(p, above, shift, bits), fields8((const uint8_t *)p + 32, (const uint8_t *)above + 32, shift, bits));
 }
 static inline v16 v_i8(const void *p) {
   __m128i bytes = _mm_loadu_si128((const __m128i *)p);
@@ -279,7 +278,8 @@ static inline v16 v_f8(const void *p) {
 /* F8_E4M3 by way of F16, whose exponent is 8 higher: the hardware then takes subnormals at full speed. */
 static inline v16 v_f8(const void *p) {
   __m128i bytes = _mm_loadu_si128((const __m128i *)p), low = _mm_set1_epi8(0x7f);
-  __m256i halves = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16((short)0xbfff));
+  __m256i halves =
+      _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16((short)0xbfff));
   __m256i nan = _mm256_cvtepi8_epi16(_mm_cmpeq_epi8(_mm_and_si128(bytes, low), low));
   return v_mul(v_half(_mm256_or_si256(halves, nan)), v_set(256.0f));
 }
@@ -303,11 +303,26 @@ static inline float v_sum(v16 a) {
   quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
   return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_shuffle_ps(quarter, quarter, 1)));
 }
+#if defined(KERNELS_AVX512)
+/* Lanes [l + l+8 of a | l + l+8 of b]. */
+static inline v16 v_halves(v16 a, v16 b) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+static inline void v_sum4(float *out, const v16 a[4]) {
+  v16 low = v_halves(a[0], a[1]), high = v_halves(a[2], a[3]);
+  v16 sum = _mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xdd));
+  sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x4e)); /* a quarter of the register is an input now */
+  sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0xb1));
+  const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(first, sum)));
+}
+#else
 static inline void v_sum4(float *out, const v16 a[4]) {
   __m128 q0 = v_quarter(a[0]), q1 = v_quarter(a[1]), q2 = v_quarter(a[2]), q3 = v_quarter(a[3]);
   _MM_TRANSPOSE4_PS(q0, q1, q2, q3);
   _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(q0, q2), _mm_add_ps(q1, q3)));
 }
+#endif
 #else
 static inline float v_sum(v16 a) {
   for (int half = 8; half > 0; half /= 2) {
@@ -319,6 +334,15 @@ static inline void v_sum4(float *out, const v16 a[4]) {
   for (int i = 0; i < 4; i++) out[i] = v_sum(a[i]);
 }
 #endif
+#if defined(KERNELS_AVX512)
+static inline float v_max_all(v16 a) {
+  return _mm512_reduce_max_ps(a);
+}
+/* The first n < 16 floats at p, the other lanes filled. */
+static inline v16 v_load_part(const float *p, int n, float fill) {
+  return _mm512_mask_loadu_ps(v_set(fill), (__mmask16)((1u << n) - 1), p);
+}
+#else
 static inline float v_max_all(v16 a) {
   float x[16];
   v_store(x, a);
@@ -326,12 +350,12 @@ static inline float v_max_all(v16 a) {
   for (int i = 1; i < 16; i++) m = x[i] > m ? x[i] : m;
   return m;
 }
-/* The first n < 16 floats at p, the other lanes filled. */
 static inline v16 v_load_part(const float *p, int n, float fill) {
   float x[16];
   for (int i = 0; i < 16; i++) x[i] = i < n ? p[i] : fill;
   return v_load(x);
 }
+#endif
 
 /* exp, relative error about 2e-7 (Cephes' expf polynomial); saturates below -87 to about 1e-38 and above 88. */
 static inline v16 v_exp(v16 x) {

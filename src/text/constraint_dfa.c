@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define STATES_MIN 1024u
-#define STATES_LIMIT (1u << 20)
+#define STATES_LIMIT (1u << 16)
 #define CONFIGS_PER_STATE 8u
-#define STACKS_PER_STATE 2u
+#define STACKS_PER_STATE 1u
 
 static uint32_t power_of_two(uint32_t n) {
   uint32_t power = 16;
@@ -31,16 +31,17 @@ enum eaglet_status lazy_dfa_init(struct lazy_dfa *dfa, const struct constraint *
   dfa->stacks_max = dfa->states_max * STACKS_PER_STATE;
   dfa->state_slots_mask = power_of_two(dfa->states_max * 2) - 1;
   dfa->stack_slots_mask = power_of_two(dfa->stacks_max * 2) - 1;
-  dfa->states = memory_try(dfa->states_max * sizeof *dfa->states);
-  dfa->rows = memory_try((size_t)dfa->states_max * dfa->n_classes * sizeof *dfa->rows);
-  dfa->configs = memory_try(dfa->configs_max * sizeof *dfa->configs);
-  dfa->stacks = memory_try(dfa->stacks_max * sizeof *dfa->stacks);
+  /* Only the tables need zeros: the rest is not touched before it is used. */
+  dfa->states = malloc(dfa->states_max * sizeof *dfa->states);
+  dfa->rows = malloc((size_t)dfa->states_max * dfa->n_classes * sizeof *dfa->rows);
+  dfa->configs = malloc(dfa->configs_max * sizeof *dfa->configs);
+  dfa->stacks = malloc(dfa->stacks_max * sizeof *dfa->stacks);
   dfa->state_slots = memory_try(((size_t)dfa->state_slots_mask + 1) * sizeof *dfa->state_slots);
   dfa->stack_slots = memory_try(((size_t)dfa->stack_slots_mask + 1) * sizeof *dfa->stack_slots);
-  dfa->closure = memory_try(DFA_CLOSURE_MAX * sizeof *dfa->closure);
-  dfa->edges = memory_try(DFA_CLOSURE_MAX * sizeof *dfa->edges);
-  dfa->kernel = memory_try(DFA_CLOSURE_MAX * sizeof *dfa->kernel);
-  dfa->met = memory_try(2 * DFA_CLOSURE_MAX * sizeof *dfa->met);
+  dfa->closure = malloc(DFA_CLOSURE_MAX * sizeof *dfa->closure);
+  dfa->edges = malloc(DFA_CLOSURE_MAX * sizeof *dfa->edges);
+  dfa->kernel = malloc(DFA_CLOSURE_MAX * sizeof *dfa->kernel);
+  dfa->met = malloc(2 * DFA_CLOSURE_MAX * sizeof *dfa->met);
   dfa->met_stamps = memory_try(2 * DFA_CLOSURE_MAX * sizeof *dfa->met_stamps);
   if (!dfa->states || !dfa->rows || !dfa->configs || !dfa->stacks || !dfa->state_slots || !dfa->stack_slots || !dfa->closure ||
       !dfa->edges || !dfa->kernel || !dfa->met || !dfa->met_stamps) {
@@ -49,21 +50,23 @@ enum eaglet_status lazy_dfa_init(struct lazy_dfa *dfa, const struct constraint *
   }
   dfa->n_stacks = 1;
   dfa->n_states = DFA_FIRST;
+  dfa->stacks[0] = (struct dfa_stack){0};
   for (uint32_t i = 0; i < DFA_FIRST; i++) dfa->states[i] = (struct dfa_state){.mask = -1, .flags = DFA_EXPANDED};
+  memset(dfa->rows, 0, DFA_FIRST * dfa->n_classes * sizeof *dfa->rows);
   return EAGLET_OK;
 }
 
 void lazy_dfa_release(struct lazy_dfa *dfa) {
-  memory_try_free(dfa->states);
-  memory_try_free(dfa->rows);
-  memory_try_free(dfa->configs);
-  memory_try_free(dfa->stacks);
+  free(dfa->states);
+  free(dfa->rows);
+  free(dfa->configs);
+  free(dfa->stacks);
   memory_try_free(dfa->state_slots);
   memory_try_free(dfa->stack_slots);
-  memory_try_free(dfa->closure);
-  memory_try_free(dfa->edges);
-  memory_try_free(dfa->kernel);
-  memory_try_free(dfa->met);
+  free(dfa->closure);
+  free(dfa->edges);
+  free(dfa->kernel);
+  free(dfa->met);
   memory_try_free(dfa->met_stamps);
   *dfa = (struct lazy_dfa){0};
 }

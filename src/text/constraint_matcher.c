@@ -54,7 +54,7 @@ enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher
     m->n_words = constraint_vocabulary_words(vocabulary);
     m->path = memory_alloc((vocabulary->depth_max + 1) * sizeof *m->path);
     m->slots = memory_alloc((size_t)m->n_slots * sizeof *m->slots);
-    m->masks = memory_try((size_t)m->n_slots * m->n_words * sizeof *m->masks);
+    m->masks = malloc((size_t)m->n_slots * m->n_words * sizeof *m->masks);
     if (!m->masks) status = error_set(err, EAGLET_E_RESOURCE, "constraint: no memory for %d masks of %zu words", m->n_slots, m->n_words);
   }
   if (status != EAGLET_OK) {
@@ -68,7 +68,7 @@ enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher
 void constraint_matcher_free(struct constraint_matcher *matcher) {
   if (!matcher) return;
   lazy_dfa_release(&matcher->dfa);
-  memory_try_free(matcher->masks);
+  free(matcher->masks);
   free(matcher->slots);
   free(matcher->path);
   free(matcher);
@@ -200,7 +200,7 @@ bool constraint_matcher_trim(struct constraint_matcher *m, uint32_t *states, siz
   if (!lazy_dfa_is_full(&m->dfa)) return false;
   lazy_dfa_trim(&m->dfa, states, n);
   for (int32_t i = 0; i < m->n_slots; i++) m->slots[i] = (struct mask_slot){0};
-  for (uint32_t i = 0; i < DFA_FIRST; i++) m->dfa.states[i].mask = -1;
+  m->dfa.states[CONSTRAINT_STATE_ENDED].mask = -1;
   m->stats.trims++;
   return true;
 }

@@ -39,6 +39,7 @@ static struct oracle oracle_open(const char *pattern) {
   uint32_t options = PCRE2_UTF | PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOLLAR_ENDONLY;
   struct oracle oracle = {.code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &code, &at, NULL)};
   if (!oracle.code) fail_msg("PCRE2 does not take %s", pattern);
+  pcre2_jit_compile(oracle.code, PCRE2_JIT_COMPLETE);
   oracle.match = pcre2_match_data_create_from_pattern(oracle.code, NULL);
   return oracle;
 }

@@ -76,17 +76,34 @@ EAGLET_API void eaglet_text_clear(struct eaglet_text *text);
 
 enum eaglet_precision { EAGLET_PRECISION_DEFAULT, EAGLET_PRECISION_EXACT, EAGLET_PRECISION_FAST };
 
+/* Who proposes tokens. AUTO: a head or a model, by what `draft` is; nobody without one. */
+enum eaglet_drafter {
+  EAGLET_DRAFTER_AUTO,
+  EAGLET_DRAFTER_NONE,
+  EAGLET_DRAFTER_HEAD,  /* EAGLE-3 head (draft) */
+  EAGLET_DRAFTER_MODEL, /* independent model of the same vocabulary (draft) */
+  EAGLET_DRAFTER_MTP,   /* the checkpoint's own multi-token-prediction layers */
+  EAGLET_DRAFTER_NGRAM  /* what followed the last occurrence of the text's last tokens */
+};
+
 struct eaglet_engine_params {
   const char *model;              /* directory, or org/name[@rev] in the local hub cache */
-  const char *draft;              /* EAGLE-3 head, named as model is, or NULL: plain decoding */
+  const char *draft;              /* EAGLE-3 head or a small model, named as model is, or NULL */
   const char *hub_cache;          /* hub cache directory; NULL: no hub lookup */
   const char *device;             /* "cpu" (default) */
   enum eaglet_precision precision; /* default fast */
   int32_t threads;                /* default: cores of the cgroup */
-  int32_t sequences_max;          /* live sequences, default 1 */
+  int32_t sequences_max;          /* sequences that run at once, default 1; more may wait */
   int32_t context_max;            /* tokens per sequence, default: the model's, capped at 4096 */
   int32_t rows_max;               /* rows of one forward call, default 512 */
-  int32_t draft_len_max;          /* drafted tokens per round, default 7 */
+  enum eaglet_drafter drafter;    /* who drafts */
+  int32_t draft_len_max;          /* levels of drafts per round, default 7 */
+  int32_t draft_width_max;        /* drafted tokens per level: 1 (default) a chain, more a dynamic tree (EAGLE-2), at most 10 */
+  int32_t draft_tokens_max;       /* drafted tokens per round, default: a chain's levels; a tree's: 24, at most 64 */
+  bool adaptive;                  /* measure what rounds cost and what drafts bring, and draft only what pays; the maxima stay maxima */
+  int32_t kv_memory_mib;          /* for all sequences; default: what sequences_max whole contexts need. With less, sequences wait, and
+                                     the last admitted are preempted (recomputed later, same output) when memory runs out */
+  bool no_prefix_cache;           /* compute shared beginnings of prompts anew */
   bool ignore_index;      /* read every *.safetensors file of the model, whatever its index says; default: exactly what the index names */
 };
 
@@ -102,25 +119,62 @@ EAGLET_API void eaglet_engine_close(struct eaglet_engine *engine); /* frees its 
 
 struct eaglet_sequence;
 
-enum eaglet_stop { EAGLET_STOP_NONE, EAGLET_STOP_TOKEN, EAGLET_STOP_LENGTH, EAGLET_STOP_CONTEXT, EAGLET_STOP_CANCELLED };
+/* Why a sequence ended: a stop token (the last entry of its output); a stop string; its constraint allows nothing more; output_max; the
+ * context is full; cancelled. */
+enum eaglet_stop {
+  EAGLET_STOP_NONE,
+  EAGLET_STOP_TOKEN,
+  EAGLET_STOP_STRING,
+  EAGLET_STOP_CONSTRAINT,
+  EAGLET_STOP_LENGTH,
+  EAGLET_STOP_CONTEXT,
+  EAGLET_STOP_CANCELLED
+};
+
+struct eaglet_logit_bias {
+  int32_t token;
+  float bias; /* added to its logit; -inf: never */
+};
+/* What one emitted token, or one that could have been, was worth to the target. */
+struct eaglet_token_logprob {
+  int32_t token;
+  float logprob; /* log-softmax of the target's own logits: before temperature, bias, penalties and constraint */
+  int32_t rank;  /* 1: the likeliest */
+};
+#define EAGLET_LOGPROBS_MAX 20
 
 struct eaglet_sequence_params {
   const int32_t *prompt;  /* borrowed during the call */
   int32_t n_prompt;       /* >= 1 */
   int32_t output_max;     /* default 256 */
-  int32_t draft_len;      /* drafted tokens per round; default engine's draft_len_max; -1 = none */
+  int32_t output_min;     /* no stop token before so many */
+  int32_t draft_len;      /* levels of drafts per round; default the engine's; -1 = none */
+  int32_t draft_width, draft_tokens; /* as in the engine's parameters; default the engine's */
   float temperature;      /* 0 = greedy */
   int32_t top_k;          /* 0 = all */
   float top_p;            /* 0 = 1.0 */
+  float min_p;            /* tokens below min_p times the likeliest one's probability are left out */
+  float repetition_penalty; /* 0 = 1.0; of tokens in prompt and output */
+  float frequency_penalty, presence_penalty; /* of output tokens */
+  const struct eaglet_logit_bias *bias; /* [n_bias] borrowed during the call */
+  int32_t n_bias;
   uint64_t seed;
-  bool ignore_stop;       /* run to output_max */
+  bool ignore_stop;       /* the model's stop tokens are tokens like others */
+  const int32_t *stop_ids; /* [n_stop_ids] more stop tokens, borrowed during the call */
+  int32_t n_stop_ids;
+  int32_t n_logprobs;     /* with each output token its logprob and so many of the likeliest; -1: only its own; 0: none */
+  int32_t n_prompt_logprobs; /* same for the prompt's tokens */
 };
 
 struct eaglet_sequence_stats {
   int32_t prompt_tokens, output_tokens;
   int32_t rounds;          /* verification rounds: target forwards that produced output */
   int32_t drafted, accepted; /* drafted tokens verified; of those accepted */
-  int32_t drafted_at[16], accepted_at[16]; /* by draft position */
+  int32_t rounds_cut;      /* rounds that ended with an accepted draft that ended the sequence: they have no token of the target's own.
+                              output_tokens = 1 (the prompt's own) + accepted + rounds - rounds_cut */
+  int32_t drafted_at[16], accepted_at[16]; /* by draft position: rounds that drafted so deep; of those accepted so deep */
+  int32_t cached_tokens;   /* of the prompt, found in the prefix cache */
+  int32_t preemptions;
   double prefill_s, decode_s;
 };
 
@@ -137,8 +191,28 @@ EAGLET_API const struct eaglet_sequence_stats *eaglet_sequence_stats(const struc
 /* Origin of output token i: true when it was drafted and accepted, false when the target chose it. */
 EAGLET_API bool eaglet_sequence_was_drafted(const struct eaglet_sequence *sequence, int32_t i);
 
-/* Advances every live sequence by one round (propose, verify, accept, commit) or one prefill chunk. *n_live gets the
- * number still live. After an error the engine is unchanged or poisoned; the message says which. */
+/* Logprobs of output token i: its own, then the likeliest, by logprob. Returns how many, 0 without. */
+EAGLET_API int32_t eaglet_sequence_logprobs(const struct eaglet_sequence *sequence, int32_t i,
+                                            const struct eaglet_token_logprob **entries);
+/* Same of prompt token i > 0, given those before it; 0 while it is not computed. */
+EAGLET_API int32_t eaglet_sequence_prompt_logprobs(const struct eaglet_sequence *sequence, int32_t i,
+                                                   const struct eaglet_token_logprob **entries);
+
+/* What the engine did so far, and holds now. */
+struct eaglet_engine_stats {
+  int32_t n_waiting, n_running;
+  int32_t kv_pages, kv_pages_free; /* of the target, 32 tokens each; free: not held by a running sequence */
+  int64_t steps, preemptions;
+  int64_t prompt_tokens, cached_tokens; /* of admitted prompts; of those found in the prefix cache */
+  int64_t rounds, drafted, accepted;
+  int64_t rounds_off;              /* rounds in which drafting was left out because it did not pay */
+  const char *drafter;             /* "none", "head", "mtp", "model", "ngram" */
+  char speculation[160];           /* what adaptive drafting does now, and why */
+};
+EAGLET_API void eaglet_engine_stats_get(const struct eaglet_engine *engine, struct eaglet_engine_stats *stats);
+
+/* Advances every running sequence by one round (propose, verify, accept, commit) or one prefill chunk; admits those that wait while
+ * there is room. *n_live gets the number still live, waiting ones included. After an error the engine is unchanged or poisoned; the message says which. */
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_step(struct eaglet_engine *engine, int32_t *n_live,
                                                           struct eaglet_error *err);
 

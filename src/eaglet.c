@@ -91,6 +91,16 @@ const struct eaglet_sequence_stats *eaglet_sequence_stats(const struct eaglet_se
 bool eaglet_sequence_was_drafted(const struct eaglet_sequence *sequence, int32_t i) {
   return sequence_was_drafted(inner_sequence(sequence), i);
 }
+int32_t eaglet_sequence_logprobs(const struct eaglet_sequence *sequence, int32_t i, const struct eaglet_token_logprob **entries) {
+  return sequence_logprobs(inner_sequence(sequence), i, entries);
+}
+int32_t eaglet_sequence_prompt_logprobs(const struct eaglet_sequence *sequence, int32_t i,
+                                        const struct eaglet_token_logprob **entries) {
+  return sequence_prompt_logprobs(inner_sequence(sequence), i, entries);
+}
+void eaglet_engine_stats_get(const struct eaglet_engine *engine, struct eaglet_engine_stats *stats) {
+  engine_stats((const struct engine *)engine, stats);
+}
 enum eaglet_status eaglet_step(struct eaglet_engine *engine, int32_t *n_live, struct eaglet_error *err) {
   return engine_step(inner(engine), n_live, err);
 }

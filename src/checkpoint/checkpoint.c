@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define INDEX_NAME "model.safetensors.index.json"
+#define SINGLE_NAME "model.safetensors"
 #define MISSING_NAMED_MAX 8 /* shards that one message lists */
 
 /* ---- which shards ---- */
@@ -216,11 +217,15 @@ done:
 }
 
 /* The listing decides whether there is an index: a dangling link to one (a hub cache cut short) is an error, not its absence. */
-static enum eaglet_status open_weights(struct checkpoint *checkpoint, bool ignore_index, struct eaglet_error *err) {
+static enum eaglet_status open_weights(struct checkpoint *checkpoint, const struct checkpoint_params *params, struct eaglet_error *err) {
   struct file_list all, shards = {0};
   TRY(file_list_directory(&all, checkpoint->path, err));
   enum eaglet_status status;
-  if (list_holds(&all, INDEX_NAME) && !ignore_index) {
+  if (params->prefer_single && list_holds(&all, SINGLE_NAME)) {
+    char *names[] = {SINGLE_NAME};
+    const struct file_list single = {.names = names, .n = 1};
+    status = open_shards(checkpoint, &single, err);
+  } else if (list_holds(&all, INDEX_NAME) && !params->ignore_index) {
     status = open_indexed(checkpoint, &all, err);
   } else {
     status = unindexed_shards(checkpoint, &shards, &all, err);
@@ -257,7 +262,7 @@ static enum eaglet_status open_configs(struct checkpoint *checkpoint, struct eag
 enum eaglet_status checkpoint_open_with(struct checkpoint *checkpoint, const struct checkpoint_params *params, struct eaglet_error *err) {
   *checkpoint = (struct checkpoint){.path = memory_copy_string(params->path)};
   enum eaglet_status status = open_configs(checkpoint, err);
-  if (status == EAGLET_OK) status = open_weights(checkpoint, params->ignore_index, err);
+  if (status == EAGLET_OK) status = open_weights(checkpoint, params, err);
   if (status != EAGLET_OK) checkpoint_close(checkpoint);
   return status;
 }

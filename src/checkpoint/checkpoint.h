@@ -34,6 +34,7 @@ enum eaglet_status checkpoint_resolve(char **path, const char *model, const char
 struct checkpoint_params {
   const char *path;  /* the directory */
   bool ignore_index; /* read every *.safetensors file, whatever the index says (A09) */
+  bool prefer_single; /* a head's directory: model.safetensors alone where there is one, whatever stands beside it */
 };
 enum eaglet_status checkpoint_open_with(struct checkpoint *checkpoint, const struct checkpoint_params *params, struct eaglet_error *err) MUST_USE;
 enum eaglet_status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct eaglet_error *err) MUST_USE; /* by the index */

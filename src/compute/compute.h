@@ -124,6 +124,7 @@ struct matmul_heads_params;
 struct norm_params;
 struct scale_rows_params;
 struct gather_params;
+struct top_k_params;
 struct compute_training;
 
 struct compute {
@@ -164,6 +165,8 @@ struct compute {
   /* out[i, :] = x[rows[i], :]; dim floats; x rows x_row apart, out rows out_row apart (0: dim). */
   void (*gather_rows)(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, const struct gather_params *p);
   void (*argmax)(struct compute *c, int32_t *out, const float *x, int32_t n, int32_t dim); /* ties: lowest index */
+  /* The k largest of each row, the largest first, with the logarithms of their shares in softmax(row). Ties: lowest index. */
+  void (*top_k)(struct compute *c, const struct top_k_params *p, int32_t n);
   const struct compute_training *training; /* NULL where a device cannot train */
 };
 
@@ -188,6 +191,13 @@ struct norm_params {
   float eps;
   const float *bias;      /* layer_norm only */
   int64_t x_row, out_row; /* 0: dim */
+};
+#define TOP_K_MAX 32
+struct top_k_params {
+  int32_t *ids;             /* out [n, k] */
+  float *log_probabilities; /* out [n, k] */
+  const float *x;           /* [n, dim] */
+  int32_t dim, k;           /* k <= TOP_K_MAX, k <= dim */
 };
 struct gather_params {
   int32_t dim;

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/util.h"
-#include "draft/head_file.h"
+#include "draft/head_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,19 +19,16 @@ static const char *const part_names[PART_COUNT] = {"sizes", "norms", "rope", "st
 
 struct walk {
   const struct model *target;
-  char *config_path, *weights_path;
-  json_t *config_json;
+  char *config_path;
+  struct checkpoint files;
   struct head_config config;
-  struct safetensors file;
   bool ok[PART_COUNT];
   char detail[PART_COUNT][EAGLET_ERROR_MAX];
 };
 
 static void walk_close(struct walk *w) {
-  safetensors_close(&w->file);
-  json_decref(w->config_json);
+  if (w->files.path) checkpoint_close(&w->files);
   free(w->config_path);
-  free(w->weights_path);
 }
 
 static void judge(struct walk *w, enum part part, enum eaglet_status status, const struct eaglet_error *err) {
@@ -39,25 +36,30 @@ static void judge(struct walk *w, enum part part, enum eaglet_status status, con
   if (status != EAGLET_OK) snprintf(w->detail[part], sizeof w->detail[part], "%s", err->message);
 }
 
+/* A copy of the config whose objects, at both levels of nesting, have lost the named fields. */
+static json_t *without(const json_t *config, const char *const *keys, size_t n) {
+  static const char *const inner[] = {"transformer_layer_config", "eagle_config"};
+  json_t *copy = json_deep_copy(config);
+  for (size_t i = 0; i < n; i++) {
+    json_object_del(copy, keys[i]);
+    for (size_t k = 0; k < 2; k++) json_object_del(json_object_get(copy, inner[k]), keys[i]);
+  }
+  return copy;
+}
+
 /* The reader of config.json stops at its first complaint. Reading it again without the rope fields, then without the
  * states, tells whose complaint it was. */
 static void walk_config(struct walk *w) {
-  static const char *const rope_keys[] = {"rope_theta", "rope_scaling", "rope_parameters"},
-                           *const state_keys[] = {"eagle_config", "eagle_aux_hidden_state_layer_ids"};
+  static const char *const keys[] = {"eagle_aux_hidden_state_layer_ids", "eaglet_states", "num_aux_hidden_states",
+                                     "rope_theta", "rope_scaling", "rope_parameters"};
+  const struct features *target = &w->target->arch.features;
   struct eaglet_error err = {0};
   struct head_config ignored;
-  json_t *sizes = json_copy(w->config_json), *rope = json_copy(w->config_json);
-  for (size_t i = 0; i < sizeof rope_keys / sizeof *rope_keys; i++) json_object_del(sizes, rope_keys[i]);
-  for (size_t i = 0; i < sizeof state_keys / sizeof *state_keys; i++) {
-    json_object_del(sizes, state_keys[i]);
-    json_object_del(rope, state_keys[i]);
-  }
-  judge(w, PART_SIZES, head_config_read(&ignored, sizes, &w->target->arch.features, w->config_path, &err), &err);
-  if (w->ok[PART_SIZES])
-    judge(w, PART_ROPE, head_config_read(&ignored, rope, &w->target->arch.features, w->config_path, &err), &err);
+  json_t *sizes = without(w->files.config, keys, 6), *rope = without(w->files.config, keys, 3);
+  judge(w, PART_SIZES, head_config_read(&ignored, sizes, target, w->config_path, &err), &err);
+  if (w->ok[PART_SIZES]) judge(w, PART_ROPE, head_config_read(&ignored, rope, target, w->config_path, &err), &err);
   if (w->ok[PART_ROPE])
-    judge(w, PART_STATES, head_config_read(&w->config, w->config_json, &w->target->arch.features, w->config_path, &err),
-          &err);
+    judge(w, PART_STATES, head_config_read(&w->config, w->files.config, target, w->config_path, &err), &err);
   json_decref(sizes);
   json_decref(rope);
 }
@@ -65,7 +67,7 @@ static void walk_config(struct walk *w) {
 static void walk_vocabulary(struct walk *w) {
   struct eaglet_error err = {0};
   struct vocab_map map;
-  judge(w, PART_VOCABULARY, vocab_map_from_tensors(&map, &w->file, w->config.n_draft, w->config.n_target, &err), &err);
+  judge(w, PART_VOCABULARY, head_vocabulary_read(&map, &w->files, &w->config, &err), &err);
   if (!w->ok[PART_VOCABULARY]) return;
   int32_t n_stops = 0;
   for (int32_t i = 0; i < w->target->n_stop_ids; i++) n_stops += map.draft[w->target->stop_ids[i]] >= 0;
@@ -75,32 +77,74 @@ static void walk_vocabulary(struct walk *w) {
   vocab_map_release(&map);
 }
 
+/* Every norm that a head has. */
+struct named_norm {
+  char name[64];
+  const float *values;
+  int32_t dim;
+};
+#define NORMS_MAX (4 + TAPS_MAX + 6 * HEAD_LAYERS_MAX)
+
+static void add_norm(struct named_norm *norms, size_t *n, const float *values, int32_t dim, const char *name) {
+  if (!values) return;
+  norms[*n].values = values;
+  norms[*n].dim = dim;
+  snprintf(norms[(*n)++].name, sizeof norms->name, "%s", name);
+}
+
+static size_t list_norms(struct named_norm norms[NORMS_MAX], const struct head *head) {
+  const struct head_config *c = &head->config;
+  size_t n = 0;
+  char name[64];
+  add_norm(norms, &n, head->embed_norm, c->hidden, "input_layernorm");
+  add_norm(norms, &n, head->hidden_norm, c->hidden, "hidden_norm");
+  add_norm(norms, &n, head->norm, c->hidden, "norm");
+  add_norm(norms, &n, head->fc_input_norm, c->n_states * c->target_hidden, "input_norm");
+  for (int32_t i = 0; i < c->n_states; i++) {
+    snprintf(name, sizeof name, "fc_norm.%d", i);
+    add_norm(norms, &n, head->fc_norms[i], c->target_hidden, name);
+  }
+  for (int32_t i = 0; i <= c->n_more_layers; i++) {
+    const struct head_layer *layer = &head->layers[i];
+    const struct {
+      const char *name;
+      const float *values;
+      int32_t dim;
+    } own[] = {{"input_layernorm", layer->input_norm, c->hidden},
+               {"post_attention_layernorm", layer->post_norm, c->hidden},
+               {"self_attn.q_norm", layer->attention.q_norm, c->head_dim},
+               {"self_attn.k_norm", layer->attention.k_norm, c->head_dim},
+               {"self_attn.q_a_layernorm", layer->attention.q_a_norm, c->q_rank},
+               {"self_attn.kv_a_layernorm", layer->attention.kv_a_norm, c->kv_rank}};
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+      snprintf(name, sizeof name, "layers.%d.%s", i, own[k].name);
+      add_norm(norms, &n, own[k].values, own[k].dim, name);
+    }
+  }
+  return n;
+}
+
 /* A norm of zeros, or one that is not finite, makes every draft the same. */
 static void walk_norms(struct walk *w, const struct head *head) {
-  const struct {
-    const char *name;
-    const float *values;
-  } norms[] = {{"input_layernorm", head->input_norm},
-               {"hidden_norm", head->hidden_norm},
-               {"post_attention_layernorm", head->post_norm},
-               {"norm", head->norm}};
+  struct named_norm norms[NORMS_MAX];
   struct compute *c = w->target->compute;
-  size_t n = (size_t)w->config.hidden;
-  float *values = memory_alloc(n * sizeof *values);
+  size_t n_norms = list_norms(norms, head);
   w->ok[PART_NORMS] = true;
-  for (size_t i = 0; i < 4 && w->ok[PART_NORMS]; i++) {
+  for (size_t i = 0; i < n_norms && w->ok[PART_NORMS]; i++) {
+    size_t n = (size_t)norms[i].dim;
+    float *values = memory_alloc(n * sizeof *values);
     double sum = 0;
     c->download(c, values, norms[i].values, n * sizeof *values);
     for (size_t j = 0; j < n; j++) sum += fabs((double)values[j]);
+    free(values);
     w->ok[PART_NORMS] = isfinite(sum) && sum > 0;
     if (!w->ok[PART_NORMS])
-      snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%s: %s: expected weights, found %s",
-               w->weights_path, norms[i].name, sum > 0 ? "values that are not finite" : "zeros only");
+      snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%s: %.63s: expected weights, found %s",
+               w->files.path, norms[i].name, sum == 0 ? "zeros only" : "values that are not finite");
   }
   if (w->ok[PART_NORMS])
-    snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "4 norms, eps %g (target %g)", w->config.norm_eps,
-             w->target->arch.features.norm_eps);
-  free(values);
+    snprintf(w->detail[PART_NORMS], sizeof w->detail[PART_NORMS], "%zu norms, eps %g (target %g)", n_norms,
+             w->config.norm_eps, w->target->arch.features.norm_eps);
 }
 
 static void format_states(char *out, size_t length, const struct head_config *config, int32_t shift) {
@@ -110,17 +154,37 @@ static void format_states(char *out, size_t length, const struct head_config *co
     at += (size_t)snprintf(out + at, length - at, "%s%d", i ? "," : "", config->states[i] + shift);
 }
 
+/* What the head has beside the standard one. */
+static void format_wiring(char *out, size_t length, const struct head_config *c) {
+  const struct {
+    bool has;
+    const char *what;
+  } parts[] = {{c->attention == ATTENTION_MLA, "latent attention"}, {c->n_more_layers > 0, "several layers"},
+               {c->wiring.fc_norms, "fc_norm"},                     {c->wiring.fc_input_norm, "norm_before_fc"},
+               {c->wiring.norm_before_residual, "norm_before_residual"}, {c->wiring.norm_output, "norm_output"},
+               {c->qk_norm, "q/k norms"},                           {c->own_embed, "an embedding of its own"},
+               {c->tied, "tied lm_head"}};
+  size_t at = 0;
+  out[0] = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts && at < length; i++) {
+    if (parts[i].has) at += (size_t)snprintf(out + at, length - at, "; %s", parts[i].what);
+  }
+}
+
 static void describe(struct walk *w, const struct head *head) {
   static const char *const scaling[] = {[ROPE_SCALING_NONE] = "none",
                                         [ROPE_SCALING_LINEAR] = "linear",
                                         [ROPE_SCALING_LLAMA3] = "llama3",
-                                        [ROPE_SCALING_YARN] = "yarn"};
-  const struct head_config *c = &w->config;
-  char states[128];
+                                        [ROPE_SCALING_YARN] = "yarn",
+                                        [ROPE_SCALING_DYNAMIC] = "dynamic",
+                                        [ROPE_SCALING_LONGROPE] = "longrope"};
+  const struct head_config *c = &head->config;
+  char states[128], wiring[160];
+  format_wiring(wiring, sizeof wiring, c);
   format_states(states, sizeof states, c, 0);
   snprintf(w->detail[PART_SIZES], sizeof w->detail[PART_SIZES],
-           "hidden %d, %d heads, %d kv heads of %d, intermediate %d%s%s", c->hidden, c->n_heads, c->n_kv_heads,
-           c->head_dim, c->intermediate, head->notes[0] ? "; " : "", head->notes);
+           "hidden %d, %d heads, %d kv heads of %d, intermediate %d%s%s%s", c->hidden, c->n_heads, c->n_kv_heads,
+           c->head_dim, c->intermediate, wiring, head->notes[0] ? "; " : "", head->notes);
   snprintf(w->detail[PART_ROPE], sizeof w->detail[PART_ROPE],
            "theta %g, scaling %s, table of %d positions as the target's", c->rope.theta, scaling[c->rope.scaling],
            w->target->n_positions);
@@ -135,9 +199,8 @@ static enum eaglet_status walk_run(struct walk *w, struct head **head, const cha
   struct eaglet_error inner = {0};
   *head = NULL;
   w->config_path = file_join(directory, "config.json");
-  w->weights_path = file_join(directory, "model.safetensors");
-  TRY(json_parse_file(&w->config_json, w->config_path, err));
-  TRY(safetensors_open(&w->file, w->weights_path, err));
+  const struct checkpoint_params files = {.path = directory, .prefer_single = true};
+  TRY(checkpoint_open_with(&w->files, &files, err));
   walk_config(w);
   if (!w->ok[PART_STATES]) return EAGLET_OK;
   walk_vocabulary(w);
@@ -230,7 +293,7 @@ static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) 
   TRY(forward_create(&p->forward, p->target, PROBE_ROWS, n_pages, err));
   TRY(head_forward_create(&p->head_forward, p->head, PROBE_TOKENS, n_pages, err));
   TRY(kv_cache_init(&p->kv, c, p->target->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
-  TRY(kv_cache_init(&p->head_kv, c, 1, head_kv_entry_floats(p->head), n_pages, err));
+  TRY(kv_cache_init(&p->head_kv, c, head_kv_layers(p->head), head_kv_entry_floats(p->head), n_pages, err));
   for (int s = 0; s < PROBE_SEQUENCES; s++) {
     TRY(kv_sequence_init(&p->sequences[s], &p->kv, PROBE_TOKENS, err));
     TRY(kv_sequence_init(&p->head_sequences[s], &p->head_kv, PROBE_TOKENS, err));
@@ -245,8 +308,10 @@ static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) 
 
 static void add_row(struct probe *p, int32_t position, int32_t token, struct kv_sequence *kv) {
   struct batch_row *row = batch_add(&p->batch);
-  *row = (struct batch_row){
-      .token = token, .position = position, .slot = position, .parent = -1, .kv = kv, .wants_logits = true};
+  row->token = token;
+  row->position = row->slot = position;
+  row->kv = kv;
+  row->wants_logits = true;
 }
 
 static bool is_stop(const struct model *target, int32_t token) {

@@ -1,7 +1,6 @@
-/* head_file.c - see head_file.h. Reads and writes the two files of a head; knows the conventions of other projects'
- * configs, nothing of arithmetic. Flags that change the head's arithmetic and are not implemented are refused by name.
- */
-#include "draft/head_file.h"
+/* head_file.c - see head_file.h. Writes the two files of a head that was trained here, and reads one back into the trainer's
+ * block of parameters; knows nothing of arithmetic. */
+#include "draft/head_internal.h"
 
 #include "base/memory.h"
 #include "base/util.h"
@@ -11,142 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
-/* ---- config.json -> head_config ---- */
-
-/* Fields that must hold a certain value (or be absent): anything else would change the arithmetic. */
-static enum eaglet_status check_flags(const json_t *json, const char *what, struct eaglet_error *err) {
-  static const char *const false_flags[] = {"norm_before_residual", "norm_before_fc", "fc_norm",  "norm_output",
-                                            "attention_bias",       "bias",           "mlp_bias", "tie_word_embeddings",
-                                            "use_sliding_window"};
-  for (size_t i = 0; i < sizeof false_flags / sizeof *false_flags; i++) {
-    const json_t *flag = json_object_get(json, false_flags[i]);
-    if (flag && !json_is_null(flag) && !json_is_false(flag))
-      FAIL(err, EAGLET_E_INPUT, "%s: %s: only false is supported", what, false_flags[i]);
-  }
-  static const char *const one_factors[] = {"logit_scale", "partial_rotary_factor"};
-  for (size_t i = 0; i < sizeof one_factors / sizeof *one_factors; i++) {
-    const json_t *factor = json_object_get(json, one_factors[i]);
-    if (factor && !json_is_null(factor) && !(json_is_number(factor) && json_number_value(factor) == 1))
-      FAIL(err, EAGLET_E_INPUT, "%s: %s: only 1 is supported", what, one_factors[i]);
-  }
-  int64_t n_layers;
-  const char *act;
-  TRY(json_get_int_or(&n_layers, 1, json, "num_hidden_layers", what, err));
-  TRY(json_get_string_or(&act, "silu", json, "hidden_act", what, err));
-  if (n_layers != 1)
-    FAIL(err, EAGLET_E_INPUT, "%s: num_hidden_layers: heads of one layer are supported, found %lld", what,
-         (long long)n_layers);
-  if (strcmp(act, "silu") != 0) FAIL(err, EAGLET_E_INPUT, "%s: hidden_act: expected silu, found %s", what, act);
-  const json_t *quantization = json_object_get(json, "quantization_config");
-  if (quantization && !json_is_null(quantization)) /* A17: a head's precision is its own, whatever the target's is */
-    FAIL(err, EAGLET_E_INPUT, "%s: quantization_config: heads in BF16, F16 or F32 are supported", what);
-  if (json_object_get(json, "kv_lora_rank"))
-    FAIL(err, EAGLET_E_INPUT, "%s: kv_lora_rank: MLA heads are not supported yet", what);
-  return EAGLET_OK;
-}
-
-static enum eaglet_status read_state_list(struct head_config *config, const json_t *list, int shift,
-                                          const struct features *target, const char *what, struct eaglet_error *err) {
-  size_t n = json_array_size(list);
-  if (n < 1 || n > TAPS_MAX)
-    FAIL(err, EAGLET_E_INPUT, "%s: captured states: expected 1 to %d numbers, found %zu", what, TAPS_MAX, n);
-  config->n_states = (int32_t)n;
-  for (size_t i = 0; i < n; i++) {
-    const json_t *item = json_array_get(list, i);
-    json_int_t state = json_is_integer(item) ? json_integer_value(item) + shift : -1;
-    if (state < 0 || state > target->n_layers || (i > 0 && state <= config->states[i - 1])) {
-      FAIL(err, EAGLET_E_INPUT, "%s: captured state %lld: expected ascending numbers in 0..%d", what, (long long)state,
-           target->n_layers);
-    }
-    config->states[i] = (int32_t)state;
-  }
-  return EAGLET_OK;
-}
-
-static enum eaglet_status read_states(struct head_config *config, const json_t *json, const struct features *target,
-                                      const char *what, struct eaglet_error *err) {
-  const json_t *eagle = json_object_get(json, "eagle_config");
-  const json_t *ours = json_object_get(eagle, "eaglet_states");
-  const json_t *ids = json_object_get(eagle, "eagle_aux_hidden_state_layer_ids");
-  if (!ids) ids = json_object_get(json, "eagle_aux_hidden_state_layer_ids");
-  if (json_is_array(ours)) return read_state_list(config, ours, 0, target, what, err);
-  if (json_is_array(ids)) return read_state_list(config, ids, 1, target, what, err);
-  config->n_states = model_default_states(target, config->states);
-  return EAGLET_OK;
-}
-
-struct size_field {
-  const char *name;
-  int32_t *value;
-  int64_t fallback; /* -1: required */
-};
-
-static enum eaglet_status read_sizes(const struct size_field *fields, size_t n, const json_t *json, const char *what,
-                                     struct eaglet_error *err) {
-  for (size_t i = 0; i < n; i++) {
-    int64_t value;
-    if (fields[i].fallback < 0)
-      TRY(json_get_int(&value, json, fields[i].name, what, err));
-    else
-      TRY(json_get_int_or(&value, fields[i].fallback, json, fields[i].name, what, err));
-    if (value < 1 || value > INT32_MAX)
-      FAIL(err, EAGLET_E_INPUT, "%s: %s: %lld is no size", what, fields[i].name, (long long)value);
-    *fields[i].value = (int32_t)value;
-  }
-  return EAGLET_OK;
-}
-
-enum eaglet_status head_config_read(struct head_config *config, const json_t *json, const struct features *target,
-                                    const char *what, struct eaglet_error *err) {
-  *config = (struct head_config){0};
-  if (!json_is_object(json)) FAIL(err, EAGLET_E_INPUT, "%s: expected an object", what);
-  TRY(check_flags(json, what, err));
-  const struct size_field first[] = {{"hidden_size", &config->hidden, -1},
-                                     {"num_attention_heads", &config->n_heads, -1},
-                                     {"intermediate_size", &config->intermediate, -1},
-                                     {"vocab_size", &config->n_target, target->n_vocab},
-                                     {"target_hidden_size", &config->target_hidden, target->hidden},
-                                     {"max_position_embeddings", &config->positions_max, target->positions_max}};
-  TRY(read_sizes(first, sizeof first / sizeof *first, json, what, err));
-  const struct size_field then[] = {
-      {"num_key_value_heads", &config->n_kv_heads, config->n_heads},
-      {"draft_vocab_size", &config->n_draft, config->n_target},
-      {"head_dim", &config->head_dim, config->hidden / config->n_heads > 0 ? config->hidden / config->n_heads : 1}};
-  TRY(read_sizes(then, sizeof then / sizeof *then, json, what, err));
-  TRY(json_get_double_or(&config->norm_eps, 1e-6, json, "rms_norm_eps", what, err));
-  if (config->n_heads % config->n_kv_heads != 0)
-    FAIL(err, EAGLET_E_INPUT, "%s: %d heads cannot share %d key/value heads", what, config->n_heads,
-         config->n_kv_heads);
-  if (config->n_target != target->n_vocab)
-    FAIL(err, EAGLET_E_INPUT, "%s: vocab_size: the target has %d, the head is made for %d", what, target->n_vocab,
-         config->n_target);
-  if (config->target_hidden != target->hidden)
-    FAIL(err, EAGLET_E_INPUT, "%s: target_hidden_size: the target has %d, the head is made for %d", what,
-         target->hidden, config->target_hidden);
-  if (config->hidden != target->hidden)
-    FAIL(err, EAGLET_E_INPUT, "%s: hidden_size: the target's shared embedding has %d, the head %d", what,
-         target->hidden, config->hidden);
-  if (config->n_draft > config->n_target)
-    FAIL(err, EAGLET_E_INPUT, "%s: draft_vocab_size: %d is more than vocab_size %d", what, config->n_draft,
-         config->n_target);
-  const struct rope_request rope = {.config = json, .head_dim = config->head_dim, .positions_max = config->positions_max};
-  TRY(rope_features_read(&config->rope, &rope, what, err));
-  return read_states(config, json, target, what, err);
-}
-
-void head_config_remark(const struct head_config *config, const json_t *json, const char *what) {
-  const json_t *flat = json_object_get(json, "rope_theta"), *scaling = json_object_get(json, "rope_scaling"),
-               *parameters = json_object_get(json, "rope_parameters");
-  bool nested = json_is_number(json_object_get(scaling, "rope_theta")) ||
-                json_is_number(json_object_get(parameters, "rope_theta"));
-  if (json_is_number(flat) && json_number_value(flat) != config->rope.theta) {
-    log_warning("%s: rope_theta: %g beside a nested %g, which is used", what, json_number_value(flat),
-                config->rope.theta);
-  }
-  if (!json_is_number(flat) && !nested)
-    log_warning("%s: rope_theta: not given, using the family's %g", what, config->rope.theta);
-}
 
 /* ---- head_config -> config.json ---- */
 
@@ -275,14 +138,50 @@ static void copy_weight(float *to, const struct weight *w) {
   for (int32_t row = 0; row < w->n_out; row++) weight_row_to_f32(w, row, to + (int64_t)row * w->n_in);
 }
 
+static bool has_window(const struct head_config *c) {
+  for (int32_t i = 0; i <= c->n_more_layers; i++) {
+    if (c->window[i] > 0) return true;
+  }
+  return false;
+}
+
+/* The trainer knows the standard head only. */
+static enum eaglet_status check_trainable(const struct head *head, struct eaglet_error *err) {
+  const struct head_config *c = &head->config;
+  const struct {
+    bool has;
+    const char *what;
+  } parts[] = {
+      {c->attention == ATTENTION_MLA, "latent attention (kv_lora_rank)"},
+      {c->n_more_layers > 0, "more than one layer (num_hidden_layers)"},
+      {c->wiring.fc_norms, "norms of the states (fc_norm)"},
+      {c->wiring.fc_input_norm, "a norm before fc (norm_before_fc)"},
+      {c->wiring.norm_before_residual, "norm_before_residual"},
+      {c->wiring.norm_output, "norm_output"},
+      {c->qk_norm, "norms of queries and keys (q_norm)"},
+      {c->attention_bias || c->attention_out_bias || c->ffn_bias || c->fc_bias, "biases"},
+      {has_window(c), "a sliding window"},
+      {c->tied, "an lm_head that is the embedding (tie_word_embeddings)"},
+      {c->hidden != c->target_hidden, "another hidden size than the target's (target_hidden_size)"},
+      {c->own_embed && !head_same_rows(&head->embed, &head->target->embed), "an embedding of its own (embed_tokens.weight)"}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (parts[i].has)
+      FAIL(err, EAGLET_E_INPUT, "%s: %s cannot be trained: the trainer knows the standard head only",
+           head->files.path, parts[i].what);
+  }
+  return EAGLET_OK;
+}
+
 enum eaglet_status head_import(float *parameters, const struct head *head, struct eaglet_error *err) {
+  TRY(check_trainable(head, err));
+  const struct head_layer *layer = &head->layers[0];
   const struct weight *weights[HEAD_PARAMETER_COUNT] = {
-      [HEAD_FC] = &head->fc,         [HEAD_Q] = &head->attention.q, [HEAD_K] = &head->attention.k,
-      [HEAD_V] = &head->attention.v, [HEAD_O] = &head->attention.o, [HEAD_GATE] = head->ffn.gate,
-      [HEAD_UP] = head->ffn.up,      [HEAD_DOWN] = head->ffn.down,  [HEAD_LM_HEAD] = &head->lm_head};
-  const float *norms[HEAD_PARAMETER_COUNT] = {[HEAD_INPUT_NORM] = head->input_norm,
+      [HEAD_FC] = &head->fc,           [HEAD_Q] = &layer->attention.q, [HEAD_K] = &layer->attention.k,
+      [HEAD_V] = &layer->attention.v,  [HEAD_O] = &layer->attention.o, [HEAD_GATE] = layer->ffn.gate,
+      [HEAD_UP] = layer->ffn.up,       [HEAD_DOWN] = layer->ffn.down,  [HEAD_LM_HEAD] = &head->lm_head};
+  const float *norms[HEAD_PARAMETER_COUNT] = {[HEAD_INPUT_NORM] = head->embed_norm,
                                               [HEAD_HIDDEN_NORM] = head->hidden_norm,
-                                              [HEAD_POST_NORM] = head->post_norm,
+                                              [HEAD_POST_NORM] = layer->post_norm,
                                               [HEAD_NORM] = head->norm};
   for (int i = 0; i < HEAD_PARAMETER_COUNT; i++) {
     float *to = parameters + head_parameter_offset(&head->config, (enum head_parameter)i);
@@ -291,6 +190,5 @@ enum eaglet_status head_import(float *parameters, const struct head *head, struc
     else
       memcpy(to, norms[i], sizeof(float) * (size_t)head->config.hidden);
   }
-  (void)err;
   return EAGLET_OK;
 }

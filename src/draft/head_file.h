@@ -8,12 +8,16 @@
 
 #include "draft/head.h"
 
-/* Reads config.json of a head; accepts rope_theta or rope_parameters, eagle_config ids (converted to states: id + 1) or
- * eaglet_states; default states when absent. */
+/* Reads config.json of a head in any dialect (docs/HEADS.md); accepts rope_theta or rope_parameters, eagle_config ids
+ * (converted to states: id + 1; in speculators' format ids are states) or eaglet_states; default states when absent. */
 enum eaglet_status head_config_read(struct head_config *config, const json_t *json, const struct features *target,
                                     const char *what, struct eaglet_error *err) MUST_USE;
-/* Warns about what was resolved by rule: a rope_theta that contradicts itself or is not given (A18). */
-void head_config_remark(const struct head_config *config, const json_t *json, const char *what);
+/* The object with the decoder's fields: transformer_layer_config of speculators' format, else json. */
+const json_t *head_config_decoder(const json_t *json);
+/* Warns about what was resolved by rule: a rope_theta that contradicts itself or is not given (A18), ids that look like counts,
+ * norm_output. */
+void head_config_remark(const struct head_config *config, const json_t *json, const struct features *target,
+                        const char *what);
 json_t *head_config_write(const struct head_config *config, const struct model *target);
 
 /* The trained parameters of a head, F32, in one block; order and names are fixed (also the trainer's optimizer layout).
@@ -53,7 +57,8 @@ struct head_export {
 };
 enum eaglet_status head_export(const char *directory, const struct head_export *export_,
                                struct eaglet_error *err) MUST_USE;
-/* Loads a head's weights into a parameter block (warm start, resume). */
+/* Loads a head's weights into a parameter block (warm start, resume). A head that the trainer cannot train is refused, naming
+ * what it has and the standard head has not. */
 enum eaglet_status head_import(float *parameters, const struct head *head, struct eaglet_error *err) MUST_USE;
 
 #endif

@@ -129,24 +129,33 @@ static enum eaglet_status read_table(struct vocab_map *map, const struct table *
   return EAGLET_OK;
 }
 
-enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft,
-                                          int32_t n_target, struct eaglet_error *err) {
-  const struct tensor_entry *d2t = safetensors_find(file, "d2t"), *t2d = safetensors_find(file, "t2d");
+enum eaglet_status vocab_map_from_tables(struct vocab_map *map, const struct vocab_tables *tables, struct eaglet_error *err) {
+  int32_t n_draft = tables->n_draft, n_target = tables->n_target;
   *map = (struct vocab_map){0};
-  if (!d2t) d2t = safetensors_find(file, "draft_id_to_target_id");
-  if (!d2t) {
+  if (!tables->d2t) {
     if (n_draft == n_target) return vocab_map_identity(map, n_target, err);
-    FAIL(err, EAGLET_E_INPUT, "%s: d2t: missing, and the draft vocabulary (%d) is not the target's (%d)", file->path,
+    FAIL(err, EAGLET_E_INPUT, "%s: d2t: missing, and the draft vocabulary (%d) is not the target's (%d)", tables->path,
          n_draft, n_target);
   }
   if (n_draft < 1 || n_draft > n_target)
-    FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", file->path, n_draft, n_target);
-  struct table table = {.d2t = d2t, .t2d = t2d, .n_draft = n_draft, .n_target = n_target};
+    FAIL(err, EAGLET_E_INPUT, "%s: draft vocabulary of %d for a target of %d", tables->path, n_draft, n_target);
+  struct table table = {.d2t = tables->d2t, .t2d = tables->t2d, .n_draft = n_draft, .n_target = n_target};
   table.values = memory_alloc((size_t)n_draft * sizeof *table.values);
-  enum eaglet_status status = read_values(table.values, d2t, n_draft, err);
+  enum eaglet_status status = read_values(table.values, tables->d2t, n_draft, err);
   if (status == EAGLET_OK) status = read_table(map, &table, err);
   free(table.values);
   return status;
+}
+
+enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft,
+                                          int32_t n_target, struct eaglet_error *err) {
+  struct vocab_tables tables = {.d2t = safetensors_find(file, "d2t"),
+                                .t2d = safetensors_find(file, "t2d"),
+                                .n_draft = n_draft,
+                                .n_target = n_target,
+                                .path = file->path};
+  if (!tables.d2t) tables.d2t = safetensors_find(file, "draft_id_to_target_id");
+  return vocab_map_from_tables(map, &tables, err);
 }
 
 struct candidate {

@@ -21,6 +21,13 @@ enum eaglet_status vocab_map_identity(struct vocab_map *map, int32_t n_target, s
  * and zeros only are refused without a t2d (E01). */
 enum eaglet_status vocab_map_from_tensors(struct vocab_map *map, const struct safetensors *file, int32_t n_draft, int32_t n_target,
                                           struct eaglet_error *err) MUST_USE;
+/* The same of tensors that the caller found. */
+struct vocab_tables {
+  const struct tensor_entry *d2t, *t2d; /* NULL when absent */
+  int32_t n_draft, n_target;
+  const char *path; /* for messages */
+};
+enum eaglet_status vocab_map_from_tables(struct vocab_map *map, const struct vocab_tables *tables, struct eaglet_error *err) MUST_USE;
 /* Chooses: every id of must (end-of-turn and special tokens), then by (-count, id) until n_draft; short of seen ids, lowest unused
  * ids pad (E05), *n_padded tells how many. */
 struct vocab_choice {

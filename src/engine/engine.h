@@ -1,13 +1,17 @@
-/* engine.h - the engine: target, optional head, KV pools, live sequences, and the step that advances them all.
+/* engine.h - the engine: target, drafter, KV pools, sequences, and the step that advances them all.
  *
- * One step = one target forward over rows of every live sequence (prefill chunks and verification rows side by side),
- * then acceptance, then head passes (catch-up on committed rows with target features, then draft_len-1 single rows
- * each). All memory is planned at open. One thread owns an engine. src/eaglet.c maps the public API one to one.
+ * One step = admission of waiting sequences, one target forward over rows of every running one (verification rows and prefill chunks side
+ * by side), acceptance, then the drafter for those who draft next. Everything a step needs is allocated when the engine or a sequence is
+ * made. One thread owns an engine. src/eaglet.c maps the public API one to one.
+ *
+ * Output never depends on what else runs, on chunks, on drafts, on memory pressure or on the prefix cache: rows are independent
+ * (decision 3), and randomness is drawn by seed and place.
  */
 #ifndef EAGLET_ENGINE_ENGINE_H
 #define EAGLET_ENGINE_ENGINE_H
 
 #include "draft/head.h"
+#include "engine/constraint.h"
 
 struct engine;
 struct sequence;
@@ -19,16 +23,30 @@ void engine_close(struct engine *engine);
 const struct model *engine_model(const struct engine *engine);
 const struct head *engine_head(const struct engine *engine); /* or NULL */
 int32_t engine_context_max(const struct engine *engine);
+void engine_stats(const struct engine *engine, struct eaglet_engine_stats *stats);
 
+/* The sequence waits until a step admits it. */
 enum eaglet_status sequence_create(struct sequence **sequence, struct engine *engine,
                                    const struct eaglet_sequence_params *params,
-                                   struct eaglet_error *err) MUST_USE; /* EAGLET_E_RESOURCE when all places are taken */
+                                   struct eaglet_error *err) MUST_USE;
 void sequence_free(struct sequence *sequence);
+
+/* Sees every output token as it joins; true ends the sequence with it (a stop string is complete). */
+struct token_watch {
+  bool (*token)(void *context, int32_t token); /* NULL: nobody watches */
+  void *context;
+};
+/* Before the first step of the sequence only. source is borrowed for the sequence's life. */
+void sequence_watch(struct sequence *sequence, struct token_watch watch);
+void sequence_constrain(struct sequence *sequence, const struct constraint_source *source);
+
 enum eaglet_stop sequence_stop(const struct sequence *sequence);
-void sequence_cancel(struct sequence *sequence);
+void sequence_cancel(struct sequence *sequence); /* gives its memory back at once */
 int32_t sequence_output(const struct sequence *sequence, const int32_t **tokens);
 const struct eaglet_sequence_stats *sequence_stats(const struct sequence *sequence);
 bool sequence_was_drafted(const struct sequence *sequence, int32_t i);
+int32_t sequence_logprobs(const struct sequence *sequence, int32_t i, const struct eaglet_token_logprob **entries);
+int32_t sequence_prompt_logprobs(const struct sequence *sequence, int32_t i, const struct eaglet_token_logprob **entries);
 
 enum eaglet_status engine_step(struct engine *engine, int32_t *n_live, struct eaglet_error *err) MUST_USE;
 

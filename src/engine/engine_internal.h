@@ -1,52 +1,104 @@
-/* engine_internal.h - the engine's and a sequence's inside, shared by engine.c (lifetimes) and step.c (the step). */
+/* engine_internal.h - the engine's and a sequence's inside, shared by engine.c (lifetimes), sequence.c, scheduler.c (who runs, with which
+ * rows), accept.c (which tokens join) and step.c (the order of a step). */
 #ifndef EAGLET_ENGINE_ENGINE_INTERNAL_H
 #define EAGLET_ENGINE_ENGINE_INTERNAL_H
 
+#include "engine/controller.h"
+#include "engine/drafter.h"
 #include "engine/engine.h"
+#include "engine/logprobs.h"
 #include "engine/round.h"
-#include "engine/sampler.h"
 
-/* Invariant of a live sequence past prefill: every committed token but the last has its entry in the target's KV; the
- * head's KV holds the pairs (h_t, x_{t+1}) for exactly those. Drafted entries beyond are scratch. */
+/* Invariant between steps: entries 0 .. kv.length-1 are made of the committed tokens there; past prefill kv.length is n_tokens - 1.
+ * draft_kv obeys drafter.h. A waiting sequence holds no pages; its tokens and its proposal wait with it, so that what follows is what
+ * would have followed. */
 struct sequence {
   struct engine *engine;
+  struct sequence *all_next;
+  struct sequence *next; /* in the queue of waiting sequences, or of the running ones in the order of admission */
   enum round_state state;
   enum eaglet_stop stop;
-  struct kv_sequence kv, head_kv;
-  int32_t *tokens;      /* [context_max + DRAFT_LEN_MAX + 2] prompt, then output */
+  struct kv_sequence kv, draft_kv;
+  struct drafter_memory *memory;
+  int32_t *tokens;      /* [context_max + 1] prompt, then output */
   uint8_t *was_drafted; /* same, by token */
   int32_t n_prompt, n_tokens;
-  int32_t drafts[DRAFT_LEN_MAX], n_drafts;
-  float *q; /* [draft_len_max, n_draft] host, when sampled with a head */
-  int32_t draft_len, output_max;
-  struct sampling sampling;
-  bool sampled, ignore_stop;
+  struct proposal proposal;
+  float *q; /* [draft_len_max, n_draft] host, when drafts are drawn */
+  struct draft_limits limits;
+  struct draft_record record;
+  int32_t output_min, output_max;
+  struct sampling sampling; /* without bias; the sampler has it all */
+  struct sampler *sampler;
+  int32_t *stop_ids;
+  int32_t n_stop_ids;
+  struct token_watch watch;
+  struct constraint_cursor constraint; /* source NULL: free */
+  struct eaglet_token_logprob *logprobs, *prompt_logprobs; /* [output_max, 1 + n_logprobs], [n_prompt, 1 + n_prompt_logprobs] or NULL */
+  int32_t logprobs_width, prompt_logprobs_width;           /* entries of one token; 0: none wanted */
+  uint8_t *n_entries, *n_prompt_entries;                   /* of each token */
   uint64_t seed;
   struct eaglet_sequence_stats stats;
-  /* this step: rows of the target's batch, and of those the ones that became committed */
-  int32_t row_begin, n_rows, n_committed_rows, logits_begin;
-  int32_t head_last; /* its last row in the head's batch, or -1 */
+  bool before_first; /* this step began without a token of its own */
+  /* this step: its rows of the target's batch */
+  int32_t prefill_begin, n_prefill; /* rows of slots kv.length ... */
+  int32_t verify_begin, n_verify;   /* the row of the last token, then one per drafted token; n_verify 0: not this time */
+  int32_t logits_begin, prefill_logits_begin; /* first rows of the run's logits that are its own */
+  /* what became committed: rows[i] made slot first_slot + i */
+  int32_t *rows, n_rows, first_slot;
+};
+
+struct sequence_list {
+  struct sequence *first, *last;
+  int32_t n;
 };
 
 struct engine {
   struct compute *compute;
   struct model *model;
-  struct head *head; /* NULL: plain decoding */
+  struct head *head;          /* what the drafter drafts with, or NULL */
+  struct model *draft_model;
+  enum eaglet_drafter drafter_kind;
+  struct drafter *drafter;    /* NULL: plain decoding */
+  struct controller *controller;
   struct forward *forward;
-  struct head_forward *head_forward;
-  struct kv_cache kv, head_kv;
-  struct sequence **sequences; /* [sequences_max], NULL where free */
-  int32_t sequences_max, context_max, rows_max, draft_len_max;
-  bool poisoned;
+  struct kv_cache kv;
+  struct sequence_list waiting, running;
+  struct sequence *all; /* every live object, linked by all_next: freed at close */
+  int32_t sequences_max, context_max, rows_max, draft_len_max, draft_width_max, draft_tokens_max;
+  bool poisoned, prefix_cache;
   int64_t n_drafting_rounds, n_accepting_rounds; /* rounds with drafts, and those whose first was accepted */
+  struct eaglet_engine_stats stats;
   /* step scratch */
-  struct batch batch, head_batch;
-  int32_t *best_device, *best;     /* [rows_max] argmax */
-  int32_t *gather_device, *gather; /* [rows_max] row numbers */
-  float *tapped, *feature;         /* device: [rows_max, n_states H], [rows_max, H] */
-  float *p;                        /* host [draft_len_max + 1, V] when something samples */
-  float *draft_logits;             /* host [n_draft] */
-  int32_t *order;                  /* host [V] */
+  struct batch batch;
+  int32_t *paths;                /* [rows_max, DRAFT_LEN_MAX] slots of the ancestors of verified rows */
+  int32_t *best_device, *best;   /* [rows_max] argmax */
+  int32_t *committed, n_committed; /* [rows_max] what the sequences' `rows` point into */
+  struct draft_request *requests;  /* [sequences_max] */
+  struct sequence **requested;     /* [sequences_max] */
+  struct proposal **proposals;     /* [sequences_max] */
+  int32_t turn;                  /* which running sequence is first served */
+  int32_t *pages;                /* [2 * pages of the longest sequence] matches of the prefix caches */
+  float *row, *raw_row;          /* host [V] logits of one row and what becomes of them; as they were, for logprobs */
+  int32_t *order;                /* host [V] */
 };
+
+/* ---- sequence lists ---- */
+void sequence_list_append(struct sequence_list *list, struct sequence *s);
+void sequence_list_prepend(struct sequence_list *list, struct sequence *s);
+void sequence_list_remove(struct sequence_list *list, struct sequence *s);
+
+/* ---- scheduler.c ---- */
+/* Chooses the rows of this step: admits who waits, and fills e->batch. Sequences that cannot get pages are preempted, the last admitted
+ * first. */
+void scheduler_fill(struct engine *e);
+/* A sequence that will run no more gives back what it holds. */
+void scheduler_retire(struct engine *e, struct sequence *s);
+
+/* ---- accept.c ---- */
+/* Takes the target's results of the step into the sequence: prompt rows, and the round. */
+void accept_rows(struct engine *e, struct sequence *s, const struct forward_run *run);
+
+static inline int32_t or_default(int32_t value, int32_t fallback) { return value > 0 ? value : fallback; }
 
 #endif

@@ -1,12 +1,14 @@
-/* round.c - see round.h. Pure; knows no model, no memory, no time. */
+/* round.c - see round.h. No model, no memory, no time. */
 #include "engine/round.h"
 
 #include "engine/sampler.h"
 
 enum round_state round_advance(enum round_state state, bool finished) {
   switch (state) {
+  case ROUND_WAITING:
+    return ROUND_PREFILL;
   case ROUND_PREFILL:
-    return finished ? ROUND_DONE : ROUND_PROPOSE;
+    return ROUND_PROPOSE;
   case ROUND_PROPOSE:
     return ROUND_VERIFY;
   case ROUND_VERIFY:
@@ -22,38 +24,57 @@ enum round_state round_advance(enum round_state state, bool finished) {
   return ROUND_DONE;
 }
 
-struct round_outcome round_accept_greedy(const int32_t *drafts, int32_t n_drafts, const int32_t *best) {
-  int32_t n = 0;
-  while (n < n_drafts && drafts[n] == best[n]) n++;
-  return (struct round_outcome){.n_accepted = n, .bonus = best[n]};
+enum round_state round_preempt(enum round_state state) {
+  ASSERT(state == ROUND_PREFILL || state == ROUND_PROPOSE);
+  return ROUND_WAITING;
+}
+
+struct round_choice round_choose_greedy(const int32_t *children, int32_t n, int32_t best) {
+  int32_t child = 0;
+  while (child < n && children[child] != best) child++;
+  return (struct round_choice){.child = child < n ? child : -1, .token = best};
 }
 
 /* p becomes max(p - q, 0) normalised. With no mass left (p == q up to rounding) p itself stands. */
-static void residual(const struct round_sampled *r, float *p, const float *q) {
+static void residual(const struct round_law *law) {
   double sum = 0;
-  for (int32_t i = 0; i < r->n_target; i++) {
-    int32_t d = r->draft_of[i];
-    float rest = p[i] - (d >= 0 ? q[d] : 0.0f);
-    sum += rest > 0 ? rest : 0;
-  }
-  if (sum <= 0) return;
-  for (int32_t i = 0; i < r->n_target; i++) {
-    int32_t d = r->draft_of[i];
-    float rest = p[i] - (d >= 0 ? q[d] : 0.0f);
-    p[i] = rest > 0 ? (float)(rest / sum) : 0.0f;
+  for (int pass = 0; pass < 2; pass++) {
+    for (int32_t i = 0; i < law->n_target; i++) {
+      int32_t d = law->draft_of ? law->draft_of[i] : i;
+      float rest = law->p[i] - (d >= 0 ? law->q[d] : 0.0f);
+      rest = rest > 0 ? rest : 0.0f;
+      if (pass == 0)
+        sum += rest;
+      else
+        law->p[i] = (float)(rest / sum);
+    }
+    if (sum <= 0) return;
   }
 }
 
-struct round_outcome round_accept_sampled(const struct round_sampled *r) {
-  int32_t n = 0;
-  for (; n < r->n_drafts; n++) {
-    float *p = r->p + (int64_t)n * r->n_target;
-    const float *q = r->q + (int64_t)n * r->n_draft;
-    float q_draft = q[r->draft_of[r->drafts[n]]];
-    if (r->accept_u[n] * q_draft < p[r->drafts[n]]) continue;
-    residual(r, p, q);
-    break;
+/* Takes a token out of p. False when nothing would be left. */
+static bool remove_token(float *p, int32_t n, int32_t token) {
+  double sum = 0;
+  p[token] = 0;
+  for (int32_t i = 0; i < n; i++) sum += p[i];
+  if (sum <= 0) return false;
+  for (int32_t i = 0; i < n; i++) p[i] = (float)(p[i] / sum);
+  return true;
+}
+
+struct round_choice round_choose_sampled(const struct round_law *law) {
+  ASSERT(!law->q || law->n <= 1);
+  for (int32_t i = 0; i < law->n; i++) {
+    int32_t token = law->children[i];
+    struct round_choice stands = {.child = i, .token = token};
+    if (law->q) {
+      float q = law->q[law->draft_of ? law->draft_of[token] : token];
+      if (law->accept_u[i] * q < law->p[token]) return stands;
+      residual(law);
+    } else {
+      if (law->accept_u[i] < law->p[token]) return stands;
+      if (!remove_token(law->p, law->n_target, token)) return stands; /* p was this token up to rounding */
+    }
   }
-  return (struct round_outcome){.n_accepted = n,
-                                .bonus = sampler_draw(r->p + (int64_t)n * r->n_target, r->n_target, r->bonus_u[n])};
+  return (struct round_choice){.child = -1, .token = sampler_draw(law->p, law->n_target, law->token_u)};
 }

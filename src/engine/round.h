@@ -1,41 +1,44 @@
 /* round.h - one speculative round as a state machine, and the acceptance rules as pure functions.
  *
- *   PREFILL --(last prompt row forwarded: first token chosen)--> PROPOSE --(drafts made, possibly none)--> VERIFY
- *   VERIFY --(target rows back)--> ACCEPT --(how many stand, bonus)--> COMMIT --(tokens joined, head KV rebuilt)-->
- * PROPOSE or DONE
+ *   WAITING --(admitted: a place and memory)--> PREFILL --(all committed tokens but the last are in the KV)--> PROPOSE
+ *   PROPOSE --(the last token and the drafts, possibly none, are rows of the batch)--> VERIFY --(target rows back)--> ACCEPT
+ *   ACCEPT --(how many stand, one token more)--> COMMIT --(tokens joined, next drafts made)--> PROPOSE or DONE
+ *   PREFILL and PROPOSE --(preempted: memory given up, tokens and drafts kept)--> WAITING
  *
- * Plain decoding is a round with an empty proposal. The law of accepted tokens is exactly the target's
+ * Plain decoding is a round with an empty proposal; so is a prompt's first token. The law of accepted tokens is exactly the target's
  * (docs/EAGLE3.md).
  */
 #ifndef EAGLET_ENGINE_ROUND_H
 #define EAGLET_ENGINE_ROUND_H
 
-#include "base/error.h"
+#include "draft/tree.h"
 
-#define DRAFT_LEN_MAX 15
-
-enum round_state { ROUND_PREFILL, ROUND_PROPOSE, ROUND_VERIFY, ROUND_ACCEPT, ROUND_COMMIT, ROUND_DONE };
-/* The state that follows; ASSERTs that the transition exists. */
+enum round_state { ROUND_WAITING, ROUND_PREFILL, ROUND_PROPOSE, ROUND_VERIFY, ROUND_ACCEPT, ROUND_COMMIT, ROUND_DONE };
+/* The state that follows; finished: the sequence ended in this round. ASSERTs that the transition exists. */
 enum round_state round_advance(enum round_state state, bool finished);
+enum round_state round_preempt(enum round_state state); /* WAITING; ASSERTs PREFILL or PROPOSE */
 
-struct round_outcome {
-  int32_t n_accepted; /* drafts that stand */
-  int32_t bonus;      /* the token after them */
+/* What follows one verified row: the child that stands, or -1 and the token that the target chose instead. */
+struct round_choice {
+  int32_t child; /* index into the children, or -1 */
+  int32_t token;
 };
+/* The target chose `best`; children: [n] tokens drafted behind the row. */
+struct round_choice round_choose_greedy(const int32_t *children, int32_t n, int32_t best);
 
-/* best: [n_drafts + 1] the target's argmax after the last committed token and after each draft. */
-struct round_outcome round_accept_greedy(const int32_t *drafts, int32_t n_drafts, const int32_t *best);
-
-struct round_sampled {
-  const int32_t *drafts; /* [n_drafts] target ids */
-  int32_t n_drafts;
-  float *p; /* [n_drafts + 1, n_target] target distributions; the row of a rejection is overwritten with the residual */
-  const float *q;          /* [n_drafts, n_draft] the distributions the drafts were drawn from */
-  const int32_t *draft_of; /* [n_target] draft id of a target id, or -1 */
-  int32_t n_target, n_draft;
-  const double *accept_u, *bonus_u; /* [n_drafts], [n_drafts + 1] in [0, 1) */
+struct round_law {
+  const int32_t *children; /* [n] target ids, tried in order */
+  int32_t n;
+  float *p;                /* [n_target] the target's distribution; overwritten with the residual when children fall */
+  /* The distribution that the one child was drawn from; NULL: the children were chosen without chance (trees, n-grams). */
+  const float *q;          /* [n_draft] */
+  const int32_t *draft_of; /* [n_target] draft id of a target id, or -1; NULL: the same ids */
+  int32_t n_target;
+  const double *accept_u;  /* [n] in [0, 1) */
+  double token_u;          /* in [0, 1) */
 };
-/* Leviathan et al. 2023: accept with min(1, p/q); at the first rejection draw from max(p - q, 0) normalised. */
-struct round_outcome round_accept_sampled(const struct round_sampled *r);
+/* Drawn children: Leviathan et al. 2023, accept with min(1, p/q), at a rejection draw from max(p - q, 0) normalised. Chosen children:
+ * each is accepted with what p gives it, and leaves p at a rejection (eagle3.md §1.7). Both give exactly p. */
+struct round_choice round_choose_sampled(const struct round_law *law);
 
 #endif

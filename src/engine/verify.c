@@ -97,7 +97,7 @@ static enum eaglet_status pass_run(struct verifier *v, const struct pass *pass, 
     for (int32_t i = begin; i < begin + n; i++) {
       struct batch_row *row = batch_add(&v->batch);
       *row = (struct batch_row){
-          .token = pass->tokens[i], .position = i, .slot = i, .parent = -1, .kv = &v->sequence, .wants_logits = true};
+          .token = pass->tokens[i], .position = i, .slot = i, .kv = &v->sequence, .wants_logits = true};
     }
     struct forward_run run = {.batch = &v->batch,
                               .kv = &v->kv,

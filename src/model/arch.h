@@ -136,6 +136,8 @@ void arch_clear(struct arch *arch);
 struct rope_request {
   const json_t *config;
   int32_t head_dim, positions_max;
+  int32_t latent_rope_dim; /* MLA: the rotated part of a head; 0: plain attention */
+  double *attention_scale; /* out, or NULL: softmax scale; MLA's has yarn's mscale squared in it */
 };
 enum eaglet_status rope_features_read(struct rope_features *rope, const struct rope_request *request, const char *what,
                                       struct eaglet_error *err) MUST_USE;

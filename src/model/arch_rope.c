@@ -368,7 +368,8 @@ void arch_read_rope(struct field_reader *reader, const struct tensor_facts *fact
 
 enum eaglet_status rope_features_read(struct rope_features *rope, const struct rope_request *request, const char *what,
                                       struct eaglet_error *err) {
-  struct arch arch = {.config = request->config, .row = arch_row_find("llama", NULL), .provenance = json_object()};
+  const char *family = request->latent_rope_dim > 0 ? "deepseek_v3" : "llama";
+  struct arch arch = {.config = request->config, .row = arch_row_find(family, NULL), .provenance = json_object()};
   struct field_reader reader = {.arch = &arch,
                                 .what = what,
                                 .levels = {request->config},
@@ -378,12 +379,15 @@ enum eaglet_status rope_features_read(struct rope_features *rope, const struct r
                                 .err = err};
   const struct tensor_facts facts = {.fingerprinted = false};
   arch.features.head_dim = request->head_dim;
+  arch.features.rope_dim = request->latent_rope_dim;
+  arch.features.attention = request->latent_rope_dim > 0 ? ATTENTION_MLA : ATTENTION_GQA;
   arch.features.positions_max = request->positions_max;
-  snprintf(arch.features.row, sizeof arch.features.row, "llama");
+  snprintf(arch.features.row, sizeof arch.features.row, "%s", family);
   arch_read_rope(&reader, &facts);
   if (reader.status == EAGLET_OK && arch.features.n_ropes != 1)
     field_fail(&reader, "rope: one rope for every layer is expected");
   *rope = arch.features.rope[0];
+  if (request->attention_scale) *request->attention_scale = arch.features.attention_scale;
   json_decref(reader.asked);
   json_decref(arch.provenance);
   return reader.status;

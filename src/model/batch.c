@@ -19,7 +19,7 @@ void batch_reset(struct batch *batch) {
 struct batch_row *batch_add(struct batch *batch) {
   ASSERT(batch->n < batch->capacity);
   struct batch_row *row = &batch->rows[batch->n++];
-  *row = (struct batch_row){.parent = -1};
+  *row = (struct batch_row){0};
   return row;
 }
 
@@ -103,19 +103,14 @@ static int32_t sequence_table(struct row_staging *s, const struct kv_sequence *k
   return begin;
 }
 
-/* A tree row sees what the root of its tree sees, then its ancestors below the root, then itself. Returns the number of
- * extra slots. */
-static int32_t tree_slots(const struct batch *batch, int32_t row, int32_t *slots, int32_t *n_prefix) {
-  int32_t chain[TREE_DEPTH_MAX], n = 0, at = row;
-  while (batch->rows[at].parent >= 0) {
-    ASSERT(n < TREE_DEPTH_MAX && batch->rows[at].parent < at);
-    ASSERT(batch->rows[batch->rows[at].parent].kv == batch->rows[row].kv);
-    chain[n++] = batch->rows[at].slot;
-    at = batch->rows[at].parent;
-  }
-  *n_prefix = batch->rows[at].slot + 1;
-  for (int32_t i = 0; i < n; i++) slots[i] = chain[n - 1 - i];
-  return n;
+/* Lists what a row sees behind its prefix. Returns the number of extra slots. */
+static int32_t row_context(const struct batch_row *row, int32_t *slots, int32_t *n_prefix) {
+  *n_prefix = row->n_prefix > 0 ? row->n_prefix : row->slot + 1;
+  if (row->n_prefix == 0) return 0;
+  ASSERT(row->n_path >= 0 && row->n_path < TREE_DEPTH_MAX && row->n_prefix <= row->slot);
+  for (int32_t i = 0; i < row->n_path; i++) slots[i] = row->path[i];
+  slots[row->n_path] = row->slot;
+  return row->n_path + 1;
 }
 
 void row_index_build(struct row_index *index, struct compute *c, const struct batch *batch) {
@@ -131,7 +126,7 @@ void row_index_build(struct row_index *index, struct compute *c, const struct ba
     s->table_begin[i] = sequence_table(s, row->kv, &n_pages, index->pages_max);
     ASSERT(row->slot >= 0 && row->slot / KV_PAGE_TOKENS < row->kv->n_pages);
     s->extra_begin[i] = n_extra;
-    n_extra += tree_slots(batch, i, s->extra_slots + n_extra, &s->n_prefix[i]);
+    n_extra += row_context(row, s->extra_slots + n_extra, &s->n_prefix[i]);
   }
   s->extra_begin[n] = n_extra;
   index->n = n;

@@ -13,7 +13,7 @@
 #include "model/model.h"
 
 #define TAPS_MAX 16
-#define TREE_DEPTH_MAX 32 /* rows between a tree row and the root of its tree, itself included */
+#define TREE_DEPTH_MAX 32 /* ancestors of a tree row, itself included */
 
 struct tap_set {
   int32_t n;

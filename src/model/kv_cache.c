@@ -3,6 +3,7 @@
 #include "model/kv_cache.h"
 
 #include "base/memory.h"
+#include "model/prefix_cache.h"
 
 #include <stdlib.h>
 
@@ -23,6 +24,7 @@ enum eaglet_status kv_cache_init(struct kv_cache *cache, struct compute *c, int3
   cache->free_pages = memory_alloc((size_t)n_pages * sizeof *cache->free_pages);
   for (int32_t i = 0; i < n_pages; i++) cache->free_pages[i] = n_pages - 1 - i;
   cache->n_free = n_pages;
+  cache->holders = memory_alloc((size_t)n_pages * sizeof *cache->holders);
   return EAGLET_OK;
 }
 
@@ -32,7 +34,34 @@ void kv_cache_release(struct kv_cache *cache) {
   }
   free(cache->pools);
   free(cache->free_pages);
+  free(cache->holders);
+  prefix_cache_free(cache->prefix);
   *cache = (struct kv_cache){0};
+}
+
+int32_t kv_cache_available(const struct kv_cache *cache) {
+  return cache->n_free + (cache->prefix ? prefix_cache_idle(cache->prefix) : 0);
+}
+
+/* A page nobody needs: a free one, or the longest unused one of the prefix cache. */
+static int32_t take_page(struct kv_cache *cache) {
+  int32_t page = cache->n_free > 0 ? cache->free_pages[--cache->n_free] : prefix_cache_evict(cache->prefix);
+  ASSERT(page >= 0 && cache->holders[page] == 0);
+  cache->holders[page] = 1;
+  return page;
+}
+
+void kv_cache_hold(struct kv_cache *cache, int32_t page) {
+  if (cache->holders[page]++ == 0) prefix_cache_held(cache->prefix, page, false);
+}
+
+void kv_cache_drop(struct kv_cache *cache, int32_t page) {
+  ASSERT(cache->holders[page] > 0);
+  if (--cache->holders[page] > 0) return;
+  if (cache->prefix && prefix_cache_knows(cache->prefix, page))
+    prefix_cache_held(cache->prefix, page, true);
+  else
+    cache->free_pages[cache->n_free++] = page;
 }
 
 enum eaglet_status kv_sequence_init(struct kv_sequence *sequence, struct kv_cache *cache, int32_t tokens_max,
@@ -46,22 +75,43 @@ enum eaglet_status kv_sequence_init(struct kv_sequence *sequence, struct kv_cach
 
 enum eaglet_status kv_sequence_reserve(struct kv_sequence *sequence, int32_t n_tokens, struct eaglet_error *err) {
   struct kv_cache *cache = sequence->cache;
-  int32_t n_pages = n_tokens <= 0 ? 0 : (n_tokens - 1) / KV_PAGE_TOKENS + 1;
+  int32_t n_pages = kv_pages_of(n_tokens), available = kv_cache_available(cache);
   if (n_pages > sequence->table_capacity) {
     FAIL(err, EAGLET_E_RESOURCE, "KV sequence: %d tokens asked for, planned for at most %d", n_tokens,
          sequence->table_capacity * KV_PAGE_TOKENS);
   }
-  if (n_pages - sequence->n_pages > cache->n_free) {
+  if (n_pages - sequence->n_pages > available) {
     FAIL(err, EAGLET_E_RESOURCE, "KV cache: %d more pages needed for %d tokens, %d of %d are free",
-         n_pages - sequence->n_pages, n_tokens, cache->n_free, cache->n_pages);
+         n_pages - sequence->n_pages, n_tokens, available, cache->n_pages);
   }
-  while (sequence->n_pages < n_pages) sequence->table[sequence->n_pages++] = cache->free_pages[--cache->n_free];
+  while (sequence->n_pages < n_pages) sequence->table[sequence->n_pages++] = take_page(cache);
   return EAGLET_OK;
 }
 
+static float *entry_of(const struct kv_sequence *sequence, int32_t layer, int32_t slot) {
+  int64_t page = sequence->table[slot / KV_PAGE_TOKENS];
+  return sequence->cache->pools[layer] + (page * KV_PAGE_TOKENS + slot % KV_PAGE_TOKENS) * sequence->cache->entry_floats;
+}
+
+void kv_sequence_move(struct kv_sequence *sequence, const int32_t *to, const int32_t *from, int32_t n) {
+  struct compute *c = sequence->cache->compute;
+  size_t bytes = (size_t)sequence->cache->entry_floats * sizeof(float);
+  for (int32_t i = 0; i < n; i++) {
+    ASSERT(to[i] <= from[i] && from[i] < sequence->n_pages * KV_PAGE_TOKENS);
+    if (to[i] == from[i]) continue;
+    for (int32_t layer = 0; layer < sequence->cache->n_layers; layer++)
+      c->copy(c, entry_of(sequence, layer, to[i]), entry_of(sequence, layer, from[i]), bytes);
+  }
+}
+
+/* From the back: who holds a page holds its ancestors. */
+void kv_sequence_empty(struct kv_sequence *sequence) {
+  while (sequence->n_pages > 0) kv_cache_drop(sequence->cache, sequence->table[--sequence->n_pages]);
+  sequence->length = sequence->n_indexed = 0;
+}
+
 void kv_sequence_release(struct kv_sequence *sequence) {
-  struct kv_cache *cache = sequence->cache;
-  while (sequence->n_pages > 0) cache->free_pages[cache->n_free++] = sequence->table[--sequence->n_pages];
+  if (sequence->cache) kv_sequence_empty(sequence);
   free(sequence->table);
   *sequence = (struct kv_sequence){0};
 }

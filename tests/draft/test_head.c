@@ -99,7 +99,7 @@ static int setup(void **state) {
   write_head(b);
   assert_ok(head_open(&b->head, b->directory, &b->target, &err), &err);
   assert_ok(head_forward_create(&b->forward, b->head, SLOTS, 64, &err), &err);
-  assert_ok(kv_cache_init(&b->kv, b->compute, 1, head_kv_entry_floats(b->head), 64, &err), &err);
+  assert_ok(kv_cache_init(&b->kv, b->compute, head_kv_layers(b->head), head_kv_entry_floats(b->head), 64, &err), &err);
   for (int i = 0; i < BATCH; i++) {
     assert_ok(kv_sequence_init(&b->sequences[i], &b->kv, 256, &err), &err);
     assert_ok(kv_sequence_reserve(&b->sequences[i], TIME + STEPS, &err), &err);
@@ -129,8 +129,10 @@ static int teardown(void **state) {
 
 static void add_row(struct bench *b, int32_t sequence, int32_t t, int32_t id) {
   struct batch_row *row = batch_add(&b->batch);
-  *row = (struct batch_row){
-      .token = id, .position = t, .slot = t, .parent = -1, .kv = &b->sequences[sequence], .wants_logits = true};
+  row->token = id;
+  row->position = row->slot = t;
+  row->kv = &b->sequences[sequence];
+  row->wants_logits = true;
 }
 
 /* Features of slots [begin, end) of both sequences, fused; then the pass over them. */

@@ -17,7 +17,7 @@ struct run_result {
   int32_t tokens[OUTPUT_MAX], n;
   bool drafted[OUTPUT_MAX];
   int32_t accepted[OUTPUT_MAX], n_rounds; /* by round */
-  int32_t first_drafts[DRAFT_LEN_MAX], n_first;
+  int32_t first_drafts[PROPOSAL_MAX], n_first;
   enum eaglet_stop stop;
   struct eaglet_sequence_stats stats;
 };
@@ -59,9 +59,9 @@ static inline void prompts_free(struct prompt prompts[PROMPTS]) {
 static inline void result_note(struct run_result *r, const struct sequence *s, int32_t accepted_before,
                                int32_t rounds_before) {
   if (s->stats.rounds > rounds_before) r->accepted[r->n_rounds++] = s->stats.accepted - accepted_before;
-  if (r->n_first == 0 && s->stats.rounds == 0 && s->n_drafts > 0) {
-    r->n_first = s->n_drafts;
-    memcpy(r->first_drafts, s->drafts, sizeof(int32_t) * (size_t)s->n_drafts);
+  if (r->n_first == 0 && s->stats.rounds == 0 && s->proposal.n > 0) {
+    r->n_first = s->proposal.n;
+    memcpy(r->first_drafts, s->proposal.tokens, sizeof(int32_t) * (size_t)s->proposal.n);
   }
 }
 

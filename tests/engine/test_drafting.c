@@ -79,7 +79,6 @@ static void add_row(struct bench *b, int32_t token, int32_t position, bool wants
   *row = (struct batch_row){.token = token,
                             .position = position,
                             .slot = position,
-                            .parent = -1,
                             .kv = &b->sequence,
                             .wants_logits = wants_logits};
 }

@@ -173,11 +173,84 @@ static void test_mixed_lengths(void **state) {
   engine_close(e);
 }
 
+/* EAGLE-2's dynamic tree after every prompt: tokens, parents and depths of the authors' modules (whose node 0 is the token before). */
+static void test_reference_trees(void **state) {
+  struct bench *b = *state;
+  struct eaglet_error err;
+  json_t *document;
+  char *path = shared_path("own/oracle/nano_kimi_drafting.json");
+  if (!b || !path) skip();
+  assert_ok(json_parse_file(&document, path, &err), &err);
+  const struct eaglet_engine_params shape = {
+      .threads = 1, .sequences_max = 8, .draft_len_max = 6, .draft_width_max = 8, .draft_tokens_max = 23};
+  struct engine *e = open_engine(b, shape, true);
+  for (int32_t i = 0; i < PROMPTS; i++) {
+    const json_t *tree = json_object_get(json_array_get(json_object_get(document, "rows"), (size_t)i), "tree");
+    int32_t n_live, n[3];
+    int32_t *tokens = json_ids(json_object_get(tree, "tokens"), &n[0]), *parents = json_ids(json_object_get(tree, "parents"), &n[1]),
+            *depths = json_ids(json_object_get(tree, "depths"), &n[2]);
+    const struct eaglet_sequence_params params = {.prompt = b->prompts[i].ids, .n_prompt = b->prompts[i].n, .output_max = 96};
+    struct sequence *s;
+    assert_ok(sequence_create(&s, e, &params, &err), &err);
+    assert_ok(engine_step(e, &n_live, &err), &err);
+    assert_int_equal(s->proposal.n, n[0] - 1);
+    assert_int_equal(s->tokens[s->n_tokens - 1], tokens[0]);
+    for (int32_t k = 0; k < s->proposal.n; k++) {
+      parents[k + 1]--;
+      depths[k + 1]--;
+    }
+    assert_same_tokens(s->proposal.tokens, s->proposal.n, tokens + 1, n[0] - 1, "tree tokens", i);
+    assert_same_tokens(s->proposal.parents, s->proposal.n, parents + 1, n[0] - 1, "tree parents", i);
+    assert_same_tokens(s->proposal.depths, s->proposal.n, depths + 1, n[0] - 1, "tree depths", i);
+    sequence_free(s);
+    free(tokens);
+    free(parents);
+    free(depths);
+  }
+  json_decref(document);
+  free(path);
+  engine_close(e);
+}
+
+/* Trees of all sizes keep the text, and at an equal budget accept no less than chains. */
+static void test_trees(void **state) {
+  struct bench *b = *state;
+  if (!b) skip();
+  static const struct {
+    int32_t levels, width, tokens;
+  } shapes[] = {{7, 1, 7}, {7, 2, 7}, {7, 4, 7}, {5, 10, 24}, {1, 3, 3}, {2, 8, 60}, {15, 2, 30}};
+  double chain = 0;
+  for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+    const struct eaglet_engine_params shape = {.threads = 1,
+                                               .sequences_max = 5,
+                                               .rows_max = 128,
+                                               .draft_len_max = shapes[k].levels,
+                                               .draft_width_max = shapes[k].width,
+                                               .draft_tokens_max = shapes[k].tokens};
+    struct engine *e = open_engine(b, shape, true);
+    run_prompts(e, b->prompts, PROMPTS, 5, &greedy, b->results);
+    assert_oracle(b, PROMPTS, "trees");
+    int32_t rounds = 0, output = 0;
+    for (int32_t i = 0; i < PROMPTS; i++) {
+      const struct eaglet_sequence_stats *stats = &b->results[i].stats;
+      rounds += stats->rounds;
+      output += b->results[i].n;
+      assert_int_equal(stats->output_tokens, 1 + stats->accepted + stats->rounds - stats->rounds_cut);
+    }
+    double length = (double)(output - PROMPTS) / rounds;
+    printf("%d levels, width %d, %d tokens: %.3f tokens a round\n", shapes[k].levels, shapes[k].width, shapes[k].tokens, length);
+    if (shapes[k].width == 1) chain = length;
+    if (shapes[k].levels == 7) assert_true(length >= chain);
+    engine_close(e);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plain_threads),    cmocka_unit_test(test_draft_lengths),
       cmocka_unit_test(test_reference_rounds), cmocka_unit_test(test_batching),
-      cmocka_unit_test(test_mixed_lengths),
+      cmocka_unit_test(test_mixed_lengths),    cmocka_unit_test(test_reference_trees),
+      cmocka_unit_test(test_trees),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -17,48 +17,55 @@
 
 static void test_states(void **state) {
   (void)state;
-  enum round_state at = ROUND_PREFILL;
-  const enum round_state expected[] = {ROUND_PROPOSE, ROUND_VERIFY, ROUND_ACCEPT, ROUND_COMMIT, ROUND_PROPOSE};
+  enum round_state at = ROUND_WAITING;
+  const enum round_state expected[] = {ROUND_PREFILL, ROUND_PROPOSE, ROUND_VERIFY, ROUND_ACCEPT, ROUND_COMMIT, ROUND_PROPOSE};
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
     at = round_advance(at, false);
     assert_int_equal(at, expected[i]);
   }
-  assert_int_equal(round_advance(ROUND_PREFILL, true), ROUND_DONE);
+  assert_int_equal(round_preempt(at), ROUND_WAITING);
+  assert_int_equal(round_preempt(ROUND_PREFILL), ROUND_WAITING);
   assert_int_equal(round_advance(ROUND_COMMIT, true), ROUND_DONE);
 }
 
+/* The children of one row, and what the target chose there. */
 struct greedy_case {
-  int32_t drafts[4], n_drafts, best[5], n_accepted, bonus;
+  int32_t children[4], n, best, child;
 };
 static const struct greedy_case greedy_cases[] = {
-    {{0}, 0, {9}, 0, 9}, /* plain decoding */
-    {{1}, 1, {1, 5}, 1, 5},
-    {{1}, 1, {2, 5}, 0, 2},
-    {{1, 2, 3, 4}, 4, {1, 2, 3, 4, 5}, 4, 5},
-    {{1, 2, 3, 4}, 4, {1, 2, 9, 4, 5}, 2, 9}, /* what agrees after a mismatch is nothing */
-    {{1, 2, 3, 4}, 4, {9, 2, 3, 4, 5}, 0, 9},
-    {{7, 7, 7, 7}, 4, {7, 7, 7, 8, 7}, 3, 8},
+    {{0}, 0, 9, -1}, /* plain decoding */
+    {{1}, 1, 1, 0},
+    {{1}, 1, 2, -1},
+    {{4, 3, 2, 1}, 4, 2, 2},
+    {{4, 3, 2, 1}, 4, 5, -1},
 };
 
 static void test_greedy(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof greedy_cases / sizeof *greedy_cases; i++) {
     const struct greedy_case *c = &greedy_cases[i];
-    struct round_outcome outcome = round_accept_greedy(c->drafts, c->n_drafts, c->best);
-    assert_int_equal(outcome.n_accepted, c->n_accepted);
-    assert_int_equal(outcome.bonus, c->bonus);
+    struct round_choice choice = round_choose_greedy(c->children, c->n, c->best);
+    assert_int_equal(choice.child, c->child);
+    assert_int_equal(choice.token, c->best);
   }
 }
 
 #define V_MAX 64
 #define DRAFTS_MAX 4
 
+/* How a world's draft proposes. */
+enum kind {
+  DRAWN,  /* a chain of draws from q */
+  CHOSEN, /* a chain of q's likeliest, chosen */
+  TREE    /* the likeliest three of q behind every node, chosen */
+};
+
 /* A little world: a target and a draft whose distributions depend on the token before. */
 struct world {
   int32_t n_target, n_draft, n_drafts;
   float p[V_MAX + 1][V_MAX], q[V_MAX + 1][V_MAX]; /* row: previous token, V_MAX at the start */
   int32_t target_of[V_MAX], draft_of[V_MAX];
-  bool one_hot; /* the draft always takes its likeliest, and says so */
+  enum kind kind;
 };
 
 static void world_init(struct world *w, const struct sampling *sampling, int32_t n_target, int32_t n_draft,
@@ -80,45 +87,47 @@ static void world_init(struct world *w, const struct sampling *sampling, int32_t
   }
 }
 
-/* What the draft hands over: likeliest token and a one-hot q, or a draw and the q that it was drawn from. */
-static int32_t world_draft(const struct world *w, int32_t previous, float *q, double u) {
+/* The likeliest drafts behind a token, as target ids, the best first. */
+static int32_t likeliest(const struct world *w, int32_t previous, int32_t n, int32_t *children) {
+  float q[V_MAX];
   memcpy(q, w->q[previous], sizeof(float) * (size_t)w->n_draft);
-  if (!w->one_hot) return sampler_draw(q, w->n_draft, u);
-  int32_t best = 0;
-  for (int32_t d = 1; d < w->n_draft; d++) best = q[d] > q[best] ? d : best;
-  memset(q, 0, sizeof(float) * (size_t)w->n_draft);
-  q[best] = 1;
-  return best;
+  if (n > w->n_draft) n = w->n_draft;
+  for (int32_t i = 0; i < n; i++) {
+    int32_t best = 0;
+    for (int32_t d = 1; d < w->n_draft; d++) best = q[d] > q[best] ? d : best;
+    children[i] = w->target_of[best];
+    q[best] = -1;
+  }
+  return n;
 }
 
 /* One round from the start; writes the tokens it yields and returns how many. */
 static int32_t world_round(const struct world *w, uint64_t trial, int32_t tokens[DRAFTS_MAX + 1]) {
-  float p[(DRAFTS_MAX + 1) * V_MAX], q[DRAFTS_MAX * V_MAX];
-  double accept_u[DRAFTS_MAX], bonus_u[DRAFTS_MAX + 1];
-  int32_t previous = V_MAX, drafts[DRAFTS_MAX];
-  for (int32_t k = 0; k <= w->n_drafts; k++) {
-    uint64_t counter = (uint64_t)k * 3;
-    memcpy(p + (size_t)k * (size_t)w->n_target, w->p[previous], sizeof(float) * (size_t)w->n_target);
-    bonus_u[k] = random_uniform(77, trial, counter);
-    if (k == w->n_drafts) break;
-    accept_u[k] = random_uniform(77, trial, counter + 1);
-    drafts[k] = w->target_of[world_draft(w, previous, q + (size_t)k * (size_t)w->n_draft,
-                                         random_uniform(77, trial, counter + 2))];
-    previous = drafts[k];
+  int32_t previous = V_MAX, n = 0;
+  for (;;) {
+    float p[V_MAX];
+    double accept_u[3];
+    int32_t children[3], n_children = 0;
+    const uint64_t counter = (uint64_t)n * 5;
+    memcpy(p, w->p[previous], sizeof(float) * (size_t)w->n_target);
+    for (uint64_t i = 0; i < 3; i++) accept_u[i] = random_uniform(77, trial, counter + i);
+    if (n < w->n_drafts && w->kind == DRAWN)
+      children[n_children++] = w->target_of[sampler_draw(w->q[previous], w->n_draft, random_uniform(77, trial, counter + 4))];
+    else if (n < w->n_drafts)
+      n_children = likeliest(w, previous, w->kind == TREE ? 3 : 1, children);
+    const struct round_law law = {.children = children,
+                                  .n = n_children,
+                                  .p = p,
+                                  .q = w->kind == DRAWN ? w->q[previous] : NULL,
+                                  .draft_of = w->draft_of,
+                                  .n_target = w->n_target,
+                                  .accept_u = accept_u,
+                                  .token_u = random_uniform(77, trial, counter + 3)};
+    const struct round_choice choice = round_choose_sampled(&law);
+    assert_true(choice.child < 0 || children[choice.child] == choice.token);
+    tokens[n++] = previous = choice.token;
+    if (choice.child < 0) return n;
   }
-  const struct round_sampled round = {.drafts = drafts,
-                                      .n_drafts = w->n_drafts,
-                                      .p = p,
-                                      .q = q,
-                                      .draft_of = w->draft_of,
-                                      .n_target = w->n_target,
-                                      .n_draft = w->n_draft,
-                                      .accept_u = accept_u,
-                                      .bonus_u = bonus_u};
-  struct round_outcome outcome = round_accept_sampled(&round);
-  memcpy(tokens, drafts, sizeof(int32_t) * (size_t)outcome.n_accepted);
-  tokens[outcome.n_accepted] = outcome.bonus;
-  return outcome.n_accepted + 1;
 }
 
 /* The joint law of the first two tokens; a round that yields one is followed by a plain draw. */
@@ -150,18 +159,27 @@ static void test_law(void **state) {
     const char *name;
     struct sampling sampling;
     int32_t n_target, n_draft;
-    bool one_hot;
+    enum kind kind;
   } worlds[] = {
-      {"temperature 0.3", {0.3f, 0, 0}, 16, 16, false},       {"temperature 1", {1, 0, 0}, 16, 16, false},
-      {"temperature 1.7", {1.7f, 0, 0}, 16, 16, false},       {"draft vocabulary 5 of 16", {1, 0, 0}, 16, 5, false},
-      {"draft vocabulary 2 of 3", {1, 0, 0}, 3, 2, false},    {"top-k 4, q uncut", {1, 4, 0}, 16, 16, false},
-      {"top-p 0.7, q uncut", {1.7f, 0, 0.7f}, 16, 10, false}, {"one-hot proposal", {1, 0, 0}, 16, 16, true},
-      {"one-hot proposal, cut", {1, 6, 0.9f}, 16, 8, true},
+      {"temperature 0.3", {.temperature = 0.3f}, 16, 16, DRAWN},
+      {"temperature 1", {.temperature = 1}, 16, 16, DRAWN},
+      {"temperature 1.7", {.temperature = 1.7f}, 16, 16, DRAWN},
+      {"draft vocabulary 5 of 16", {.temperature = 1}, 16, 5, DRAWN},
+      {"draft vocabulary 2 of 3", {.temperature = 1}, 3, 2, DRAWN},
+      {"top-k 4, q uncut", {.temperature = 1, .top_k = 4}, 16, 16, DRAWN},
+      {"top-p 0.7, q uncut", {.temperature = 1.7f, .top_p = 0.7f}, 16, 10, DRAWN},
+      {"min-p 0.2, q uncut", {.temperature = 1.7f, .min_p = 0.2f}, 16, 10, DRAWN},
+      {"chosen chain", {.temperature = 1}, 16, 16, CHOSEN},
+      {"chosen chain, cut", {.temperature = 1, .top_k = 6, .top_p = 0.9f}, 16, 8, CHOSEN},
+      {"tree, temperature 0.3", {.temperature = 0.3f}, 16, 16, TREE},
+      {"tree, temperature 0.7, top-p", {.temperature = 0.7f, .top_p = 0.8f}, 16, 16, TREE},
+      {"tree, temperature 1, top-k 2", {.temperature = 1, .top_k = 2}, 16, 16, TREE},
+      {"tree, all of a small vocabulary", {.temperature = 1}, 3, 3, TREE},
   };
   struct world *w = malloc(sizeof *w);
   for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
     world_init(w, &worlds[i].sampling, worlds[i].n_target, worlds[i].n_draft, 1000 + i);
-    w->one_hot = worlds[i].one_hot;
+    w->kind = worlds[i].kind;
     check_law(w, worlds[i].name);
     w->n_drafts = 0;
     check_law(w, "... without drafts");
@@ -169,34 +187,30 @@ static void test_law(void **state) {
   free(w);
 }
 
-/* G19: p (.5 .3 .2), q (.6 .3 .1). One-hot proposal of token 0 must keep p, where the rule with the raw q gives (5/6,
- * 0, 1/6); the test sees that. */
+/* G19: p (.5 .3 .2), q (.6 .3 .1). Always proposing token 0 as chosen keeps p; passing the raw q off as what it was drawn from gives
+ * (5/6, 0, 1/6), and the test sees that. */
 static void test_wrong_rule_shows(void **state) {
   (void)state;
   enum { TRIALS = 1000000 };
   const double p[3] = {0.5, 0.3, 0.2};
-  const float raw[3] = {0.6f, 0.3f, 0.1f}, one_hot[3] = {1, 0, 0};
-  const int32_t draft_of[3] = {0, 1, 2}, draft = 0;
+  const float raw[3] = {0.6f, 0.3f, 0.1f};
+  const int32_t draft = 0;
   for (int rule = 0; rule < 2; rule++) {
     int64_t counts[3] = {0};
     for (uint64_t trial = 0; trial < TRIALS; trial++) {
-      float rows[6] = {0.5f, 0.3f, 0.2f, 0.5f, 0.3f, 0.2f};
-      const double accept_u = random_uniform(5, trial, 0),
-                   bonus_u[2] = {random_uniform(5, trial, 1), random_uniform(5, trial, 2)};
-      const struct round_sampled round = {.drafts = &draft,
-                                          .n_drafts = 1,
-                                          .p = rows,
-                                          .q = rule == 0 ? one_hot : raw,
-                                          .draft_of = draft_of,
-                                          .n_target = 3,
-                                          .n_draft = 3,
-                                          .accept_u = &accept_u,
-                                          .bonus_u = bonus_u};
-      struct round_outcome outcome = round_accept_sampled(&round);
-      counts[outcome.n_accepted ? draft : outcome.bonus]++;
+      float row[3] = {0.5f, 0.3f, 0.2f};
+      const double accept_u = random_uniform(5, trial, 0);
+      const struct round_law law = {.children = &draft,
+                                    .n = 1,
+                                    .p = row,
+                                    .q = rule == 0 ? NULL : raw,
+                                    .n_target = 3,
+                                    .accept_u = &accept_u,
+                                    .token_u = random_uniform(5, trial, 1)};
+      counts[round_choose_sampled(&law).token]++;
     }
     double chance = law_p(counts, p, 3, TRIALS);
-    printf("%s: (%.4f %.4f %.4f), p %.3g\n", rule == 0 ? "one-hot q" : "raw q", (double)counts[0] / TRIALS,
+    printf("%s: (%.4f %.4f %.4f), p %.3g\n", rule == 0 ? "chosen" : "raw q", (double)counts[0] / TRIALS,
            (double)counts[1] / TRIALS, (double)counts[2] / TRIALS, chance);
     if (rule == 0)
       assert_true(chance > 0.01);
@@ -205,35 +219,25 @@ static void test_wrong_rule_shows(void **state) {
   }
 }
 
-/* p equal to q accepts everything; a draft the target cannot say is never accepted. */
+/* p equal to q accepts everything; a draft that the target cannot say is never accepted; what has all the mass always is. */
 static void test_extremes(void **state) {
   (void)state;
-  const int32_t draft_of[2] = {0, 1}, drafts[2] = {0, 1};
-  const float q[4] = {0.5f, 0.5f, 0.5f, 0.5f}, q_first[2] = {1, 0};
-  const double accept_u[2] = {1 - 0x1p-53, 1 - 0x1p-53}, bonus_u[3] = {0, 0, 0}, zero[2] = {0, 0};
-  float p[6] = {0.5f, 0.5f, 0.5f, 0.5f, 0.25f, 0.75f}, never[4] = {0, 1, 0.5f, 0.5f};
-  struct round_sampled round = {.drafts = drafts,
-                                .n_drafts = 2,
-                                .p = p,
-                                .q = q,
-                                .draft_of = draft_of,
-                                .n_target = 2,
-                                .n_draft = 2,
-                                .accept_u = accept_u,
-                                .bonus_u = bonus_u};
-  assert_int_equal(round_accept_sampled(&round).n_accepted, 2);
-  round = (struct round_sampled){.drafts = drafts,
-                                 .n_drafts = 1,
-                                 .p = never,
-                                 .q = q_first,
-                                 .draft_of = draft_of,
-                                 .n_target = 2,
-                                 .n_draft = 2,
-                                 .accept_u = zero,
-                                 .bonus_u = zero};
-  struct round_outcome outcome = round_accept_sampled(&round);
-  assert_int_equal(outcome.n_accepted, 0);
-  assert_int_equal(outcome.bonus, 1);
+  const int32_t drafts[2] = {0, 1};
+  const float q[2] = {0.5f, 0.5f}, q_first[2] = {1, 0};
+  const double most[2] = {1 - 0x1p-53, 1 - 0x1p-53}, zero[2] = {0, 0};
+  float equal[2] = {0.5f, 0.5f}, never[2] = {0, 1}, also_never[2] = {0, 1}, sure[2] = {1, 0};
+  struct round_law law = {.children = drafts, .n = 1, .p = equal, .q = q, .n_target = 2, .accept_u = most};
+  assert_int_equal(round_choose_sampled(&law).child, 0);
+  law = (struct round_law){.children = drafts, .n = 1, .p = never, .q = q_first, .n_target = 2, .accept_u = zero};
+  struct round_choice choice = round_choose_sampled(&law);
+  assert_int_equal(choice.child, -1);
+  assert_int_equal(choice.token, 1);
+  law = (struct round_law){.children = drafts, .n = 2, .p = also_never, .n_target = 2, .accept_u = zero};
+  choice = round_choose_sampled(&law);
+  assert_int_equal(choice.child, 1);
+  assert_int_equal(choice.token, 1);
+  law = (struct round_law){.children = drafts, .n = 2, .p = sure, .n_target = 2, .accept_u = most};
+  assert_int_equal(round_choose_sampled(&law).child, 0);
 }
 
 int main(void) {

@@ -68,7 +68,6 @@ static inline void fixture_batch(struct fixture *f, const int32_t *tokens, int32
     *row = (struct batch_row){.token = tokens[i],
                               .position = begin + i,
                               .slot = begin + i,
-                              .parent = -1,
                               .kv = &f->sequence,
                               .wants_logits = true};
   }

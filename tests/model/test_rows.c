@@ -99,9 +99,9 @@ static void test_neighbours(void **state) {
     batch_reset(&f.batch);
     for (int32_t i = 0; i < N; i++) {
       *batch_add(&f.batch) = (struct batch_row){
-          .token = a[i], .position = i, .slot = i, .parent = -1, .kv = &f.sequence, .wants_logits = i % 3 == 0};
+          .token = a[i], .position = i, .slot = i, .kv = &f.sequence, .wants_logits = i % 3 == 0};
       *batch_add(&f.batch) = (struct batch_row){
-          .token = b[i], .position = i, .slot = i, .parent = -1, .kv = &other, .wants_logits = i % 5 == 0};
+          .token = b[i], .position = i, .slot = i, .kv = &other, .wants_logits = i % 5 == 0};
     }
     struct forward_run run = run_batch(&f, &f.batch);
     int32_t at = 0;
@@ -139,18 +139,21 @@ static void test_tree(void **state) {
     f.sequence.length = 36;
     assert_int_equal(kv_sequence_reserve(&f.sequence, 44, NULL), EAGLET_OK);
     batch_reset(&f.batch);
+    static const int32_t path[] = {38, 39};
     const struct {
-      int32_t token, position, slot, parent;
-    } tree[] = {{tokens[36], 36, 36, -1},
-                {y, 37, 37, 0},
-                {tokens[37], 37, 38, 0},
-                {tokens[38], 38, 39, 2},
-                {tokens[39], 39, 40, 3}};
+      int32_t token, position, slot, n_prefix, n_path;
+    } tree[] = {{tokens[36], 36, 36, 0, 0},
+                {y, 37, 37, 37, 0},
+                {tokens[37], 37, 38, 37, 0},
+                {tokens[38], 38, 39, 37, 1},
+                {tokens[39], 39, 40, 37, 2}};
     for (int i = 0; i < 5; i++) {
       *batch_add(&f.batch) = (struct batch_row){.token = tree[i].token,
                                                 .position = tree[i].position,
                                                 .slot = tree[i].slot,
-                                                .parent = tree[i].parent,
+                                                .n_prefix = tree[i].n_prefix,
+                                                .path = path,
+                                                .n_path = tree[i].n_path,
                                                 .kv = &f.sequence,
                                                 .wants_logits = true};
     }

@@ -68,6 +68,7 @@ static const struct compute inference_table = {
     .moe = cpu_moe,
     .gather_rows = cpu_gather_rows,
     .argmax = cpu_argmax,
+    .top_k = cpu_top_k,
     .training = &training_table,
 };
 

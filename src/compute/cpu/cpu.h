@@ -80,6 +80,7 @@ void cpu_moe(struct compute *c, const struct moe_params *p, int32_t n);
 void cpu_gather_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n,
                      const struct gather_params *p);
 void cpu_argmax(struct compute *c, int32_t *out, const float *x, int32_t n, int32_t dim);
+void cpu_top_k(struct compute *c, const struct top_k_params *p, int32_t n);
 
 /* -- training ops (signatures of struct compute_training) -- */
 void cpu_gemm(struct compute *c, const struct gemm_params *p);

@@ -1,0 +1,300 @@
+/* test_head_dialects.c - tiny random heads in every dialect and wiring, run over a text and then along chains of drafts,
+ * against plain loops in double precision; and what must be refused by name. */
+#include "toy_head.h"
+
+#include "draft/head_file.h"
+
+static const struct toy toys[] = {
+    {.name = "standard"},
+    {.name = "layers.0, draft_id_to_target_id", .dialect = TOY_LAYERS_DIALECT},
+    {.name = "speculators", .dialect = TOY_SPECULATORS},
+    {.name = "modelopt", .dialect = TOY_MODELOPT},
+    {.name = "whole vocabulary without d2t", .n_draft = TOY_VOCAB},
+    {.name = "tied to its own embedding", .n_draft = TOY_VOCAB, .own_embed = true, .tied = true},
+    {.name = "tied to the target's embedding", .n_draft = TOY_VOCAB, .tied = true},
+    {.name = "own embedding", .own_embed = true},
+    {.name = "narrower than the target", .target_hidden = 40, .own_embed = true},
+    {.name = "wider than the target", .target_hidden = 16, .own_embed = true, .dialect = TOY_SPECULATORS},
+    {.name = "three layers", .n_layers = 3},
+    {.name = "two layers with hidden_norm", .n_layers = 2, .own_names = true},
+    {.name = "two states", .n_states = 2},
+    {.name = "four states", .n_states = 4, .dialect = TOY_SPECULATORS},
+    {.name = "fc norms", .fc_norms = true},
+    {.name = "fc norms, older names", .fc_norms = true, .own_names = true},
+    {.name = "norm before fc", .input_norm = true, .dialect = TOY_SPECULATORS},
+    {.name = "norm output", .norm_output = true},
+    {.name = "norm before residual", .norm_before_residual = true},
+    {.name = "EAGLE-3.1", .fc_norms = true, .norm_output = true, .norm_before_residual = true, .dialect = TOY_SPECULATORS},
+    {.name = "biases", .attention_bias = true, .mlp_bias = true, .fc_bias = true, .more = "\"bias\": true, "},
+    {.name = "q/k norms", .qk_norm = true, .dialect = TOY_SPECULATORS},
+    {.name = "window", .window = 3},
+    {.name = "everything",
+     .n_layers = 2,
+     .target_hidden = 32,
+     .n_states = 4,
+     .fc_norms = true,
+     .norm_output = true,
+     .norm_before_residual = true,
+     .attention_bias = true,
+     .qk_norm = true,
+     .own_embed = true,
+     .window = 5,
+     .dialect = TOY_SPECULATORS},
+};
+
+struct runner {
+  const struct toy_head *toy;
+  struct compute *compute;
+  struct model target;
+  struct head *head;
+  struct head_forward *forward;
+  struct kv_cache kv;
+  struct kv_sequence sequence;
+  struct batch batch;
+  float *feature;
+  char directory[64];
+};
+
+static void runner_open(struct runner *r, const struct toy_head *toy) {
+  struct eaglet_error err;
+  *r = (struct runner){.toy = toy};
+  assert_ok(compute_open_cpu(&r->compute, 1, EAGLET_PRECISION_EXACT, &err), &err);
+  toy_target(&r->target, toy, r->compute);
+  toy_write(r->directory, toy);
+  if (head_open(&r->head, r->directory, &r->target, &err) != EAGLET_OK) fail_msg("%s: %s", toy->spec.name, err.message);
+  /* Room for fewer rows than head_fuse is given. */
+  assert_ok(head_forward_create(&r->forward, r->head, TOY_TIME, 16, &err), &err);
+  assert_ok(kv_cache_init(&r->kv, r->compute, head_kv_layers(r->head), head_kv_entry_floats(r->head), 16, &err), &err);
+  assert_ok(kv_sequence_init(&r->sequence, &r->kv, 64, &err), &err);
+  assert_ok(kv_sequence_reserve(&r->sequence, TOY_TIME + TOY_STEPS, &err), &err);
+  batch_init(&r->batch, TOY_TIME);
+  r->feature = r->compute->alloc(r->compute, TOY_TIME * 64 * sizeof(float));
+}
+
+static void runner_close(struct runner *r) {
+  r->compute->free(r->compute, r->feature);
+  batch_release(&r->batch);
+  kv_sequence_release(&r->sequence);
+  kv_cache_release(&r->kv);
+  head_forward_free(r->forward);
+  head_close(r->head);
+  compute_close(r->compute);
+  remove_directory(r->directory);
+}
+
+static void add_row(struct runner *r, int32_t at, int32_t token) {
+  struct batch_row *row = batch_add(&r->batch);
+  row->token = token;
+  row->position = row->slot = at;
+  row->kv = &r->sequence;
+  row->wants_logits = true;
+}
+
+static void run_rows(struct runner *r, struct head_run *run) {
+  struct eaglet_error err;
+  *run = (struct head_run){.batch = &r->batch, .kv = &r->kv, .feature = r->feature};
+  assert_ok(head_forward_run(r->forward, run, &err), &err);
+  assert_int_equal(run->n_logits, r->batch.n);
+}
+
+/* Largest difference of n floats, relative to the largest value of the reference. */
+static double difference(const float *a, const double *b, int32_t n) {
+  double worst = 0, most = 0;
+  for (int32_t i = 0; i < n; i++) {
+    worst = fmax(worst, fabs((double)a[i] - b[i]));
+    most = fmax(most, fabs(b[i]));
+  }
+  return worst / most;
+}
+
+static double compare(struct runner *r, const struct head_run *run, const struct toy_reference *want, int32_t row, const int32_t at[2]) {
+  const struct toy *s = &r->toy->spec;
+  double next = difference(run->out + (int64_t)row * s->hidden, want->next[at[1]][at[0]], s->hidden),
+         logits = difference(run->logits + (int64_t)row * s->n_draft, want->logits[at[1]][at[0]], s->n_draft);
+  return fmax(next, logits);
+}
+
+/* From the last slot backwards: a chain writes only slots behind its start, where no earlier chain looks. */
+static double run_chains(struct runner *r, const struct toy_reference *want, const float *first) {
+  size_t bytes = sizeof(float) * (size_t)r->toy->spec.hidden;
+  double worst = 0;
+  for (int32_t t = TOY_TIME - 1; t >= 0; t--) {
+    memcpy(r->feature, first + (int64_t)t * r->toy->spec.hidden, bytes);
+    for (int32_t k = 1; k < TOY_STEPS; k++) {
+      struct head_run run;
+      batch_reset(&r->batch);
+      add_row(r, t + k, r->toy->tokens[t + 1 + k]);
+      run_rows(r, &run);
+      worst = fmax(worst, compare(r, &run, want, 0, (const int32_t[]){t, k}));
+      memcpy(r->feature, run.out, bytes);
+    }
+  }
+  return worst;
+}
+
+static void test_arithmetic(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof toys / sizeof *toys; i++) {
+    struct toy_head *toy = toy_create(&toys[i]);
+    struct toy_reference *want = toy_evaluate(toy);
+    struct runner r;
+    struct head_run run;
+    double worst = 0;
+    runner_open(&r, toy);
+    static const int32_t states[] = {2, 4, 5, 7};
+    assert_int_equal(r.head->config.n_states, toy->spec.n_states);
+    assert_memory_equal(r.head->config.states, states, sizeof(int32_t) * (size_t)toy->spec.n_states);
+    assert_memory_equal(r.head->map.target, toy->ids, sizeof(int32_t) * (size_t)toy->spec.n_draft);
+    head_fuse(r.forward, r.feature, toy->states, TOY_TIME);
+    for (int32_t t = 0; t < TOY_TIME; t++) add_row(&r, t, toy->tokens[t + 1]);
+    run_rows(&r, &run);
+    for (int32_t t = 0; t < TOY_TIME; t++) worst = fmax(worst, compare(&r, &run, want, t, (const int32_t[]){t, 0}));
+    size_t bytes = TOY_TIME * sizeof(float) * (size_t)toy->spec.hidden;
+    float *first = memory_alloc(bytes);
+    memcpy(first, run.out, bytes);
+    double chains = run_chains(&r, want, first);
+    printf("%-40s text %.2e, chains %.2e\n", toy->spec.name, worst, chains);
+    assert_true(worst < 1e-5 && chains < 1e-5);
+    free(first);
+    runner_close(&r);
+    free(want);
+    toy_free(toy);
+  }
+}
+
+/* A toy with one thing changed: a field of the outer config, tensors dropped or renamed. */
+struct refusal {
+  struct toy toy;
+  const char *field, *value; /* JSON; "null" removes */
+  const char *drop;          /* a tensor */
+  const char *rename, *to;
+  const char *words;
+};
+
+static void change_config(const char *directory, const struct refusal *change) {
+  struct eaglet_error err;
+  json_t *config;
+  char *path = file_join(directory, "config.json");
+  assert_ok(json_parse_file(&config, path, &err), &err);
+  if (change->field) json_object_set_new(config, change->field, json_loads(change->value, JSON_DECODE_ANY, NULL));
+  struct eaglet_text text = json_dump(config, 2);
+  write_text(directory, "config.json", text.data);
+  free(text.data);
+  json_decref(config);
+  free(path);
+}
+
+static void change_weights(const char *directory, const struct refusal *change) {
+  struct eaglet_error err;
+  struct safetensors from;
+  struct safetensors_writer *writer = safetensors_writer_create();
+  char *path = file_join(directory, "model.safetensors");
+  assert_ok(safetensors_open(&from, path, &err), &err);
+  for (size_t i = 0; i < from.n; i++) {
+    const struct tensor_entry *t = &from.tensors[i];
+    bool renamed = change->rename && strcmp(t->name, change->rename) == 0;
+    if (change->drop && strcmp(t->name, change->drop) == 0) continue;
+    safetensors_writer_add(writer, renamed ? change->to : t->name, t->dtype, t->rank, t->shape, t->data);
+  }
+  assert_ok(safetensors_writer_commit(writer, path, &err), &err);
+  safetensors_writer_free(writer);
+  safetensors_close(&from);
+  free(path);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  static const struct refusal cases[] = {
+      /* claims against tensors, both ways */
+      {.field = "fc_norm", .value = "true", .words = "fc_norm"},
+      {.toy = {.fc_norms = true}, .field = "fc_norm", .value = "false", .words = "fc_norm.0.weight exists"},
+      {.field = "norm_before_fc", .value = "true", .words = "norm_before_fc"},
+      {.toy = {.input_norm = true}, .field = "norm_before_fc", .value = "false", .words = "input_norm.weight exists"},
+      {.field = "attention_bias", .value = "true", .words = "attention_bias"},
+      {.toy = {.attention_bias = true}, .field = "attention_bias", .value = "false", .words = "attention_bias"},
+      {.field = "mlp_bias", .value = "true", .words = "mlp_bias"},
+      {.field = "bias", .value = "true", .words = "bias"},
+      {.field = "kv_lora_rank", .value = "8", .words = "qk_nope_head_dim"},
+      {.field = "tie_word_embeddings", .value = "true", .words = "tie_word_embeddings"},
+      {.toy = {.n_draft = TOY_VOCAB, .own_embed = true}, .field = "tie_word_embeddings", .value = "true", .words = "differs from the embedding"},
+      /* tensors that are missing, doubled or of another shape */
+      {.toy = {.fc_norms = true}, .drop = "fc_norm.1.weight", .words = "fc_norm.1.weight"},
+      {.toy = {.n_layers = 2}, .drop = "layers.1.mlp.up_proj.weight", .words = "layers.1.mlp.up_proj"},
+      {.toy = {.n_layers = 2}, .field = "num_hidden_layers", .value = "1", .words = "layers.1."},
+      {.field = "num_hidden_layers", .value = "2", .words = "layers.1."},
+      {.toy = {.qk_norm = true}, .drop = "midlayer.self_attn.k_norm.weight", .words = "k_norm"},
+      {.toy = {.attention_bias = true}, .drop = "midlayer.self_attn.v_proj.bias", .words = "v_proj.bias"},
+      {.toy = {.fc_norms = true}, .rename = "fc_norm.1.weight", .to = "aux_norm_low.weight", .words = "other spelling"},
+      {.toy = {.n_layers = 2}, .rename = "layers.1.input_layernorm.weight", .to = "layers.1.mask_hidden", .words = "input_layernorm"},
+      {.toy = {.n_layers = 2}, .rename = "layers.1.post_attention_layernorm.weight", .to = "layers.1.hidden_norm.weight", .words = "both input_layernorm and hidden_norm"},
+      {.toy = {.n_states = 2}, .field = "eagle_config", .value = "{\"eaglet_states\": [2, 4, 5]}", .words = "fc.weight: expected [24, 72], found [24, 48]"},
+      {.toy = {.target_hidden = 40}, .words = "embed_tokens.weight: missing"},
+      {.toy = {.n_draft = TOY_VOCAB}, .rename = "lm_head.weight", .to = "router.weight", .words = "router.weight"},
+      {.rename = "midlayer.mlp.up_proj.weight", .to = "midlayer.mlp.upproj.weight", .words = "up_proj"}, /* F02 */
+      {.toy = {.dialect = TOY_SPECULATORS}, .field = "norm_before_residual", .value = "null", .words = "norm_before_residual"},
+      {.toy = {.dialect = TOY_SPECULATORS}, .field = "speculators_model_type", .value = "\"dflash\"", .words = "dflash"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct toy_head *toy = toy_create(&cases[i].toy);
+    struct compute *compute;
+    struct eaglet_error err;
+    struct model target;
+    struct head *head;
+    char directory[64];
+    assert_ok(compute_open_cpu(&compute, 1, EAGLET_PRECISION_EXACT, &err), &err);
+    toy_target(&target, toy, compute);
+    toy_write(directory, toy);
+    change_config(directory, &cases[i]);
+    change_weights(directory, &cases[i]);
+    if (head_open(&head, directory, &target, &err) != EAGLET_E_INPUT) fail_msg("case %zu, %s", i, cases[i].words);
+    if (!strstr(err.message, cases[i].words)) fail_msg("case %zu: '%s' is not in '%s'", i, cases[i].words, err.message);
+    assert_null(head);
+    remove_directory(directory);
+    compute_close(compute);
+    toy_free(toy);
+  }
+}
+
+/* A warm start takes the standard head and says what else a head has. */
+static void test_untrainable(void **state) {
+  (void)state;
+  static const struct {
+    struct toy toy;
+    const char *words; /* NULL: trained */
+  } cases[] = {{{.name = "standard"}, NULL},
+               {{.dialect = TOY_SPECULATORS}, NULL},
+               {{.n_layers = 2}, "num_hidden_layers"},
+               {{.fc_norms = true}, "fc_norm"},
+               {{.input_norm = true}, "norm_before_fc"},
+               {{.norm_before_residual = true}, "norm_before_residual"},
+               {{.norm_output = true}, "norm_output"},
+               {{.qk_norm = true}, "q_norm"},
+               {{.mlp_bias = true}, "biases"},
+               {{.fc_bias = true}, "biases"},
+               {{.window = 3}, "window"},
+               {{.own_embed = true}, "embed_tokens"},
+               {{.n_draft = TOY_VOCAB, .tied = true}, "tie_word_embeddings"},
+               {{.target_hidden = 40, .own_embed = true}, "target_hidden_size"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct toy_head *toy = toy_create(&cases[i].toy);
+    struct runner r;
+    struct eaglet_error err;
+    runner_open(&r, toy);
+    float *parameters = memory_alloc(sizeof(float) * (size_t)head_parameters_total(&r.head->config));
+    enum eaglet_status status = head_import(parameters, r.head, &err);
+    assert_int_equal(status, cases[i].words ? EAGLET_E_INPUT : EAGLET_OK);
+    if (cases[i].words && !strstr(err.message, cases[i].words)) fail_msg("'%s' is not in '%s'", cases[i].words, err.message);
+    free(parameters);
+    runner_close(&r);
+    toy_free(toy);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_arithmetic),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_untrainable),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

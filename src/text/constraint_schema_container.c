@@ -152,7 +152,7 @@ static enum eaglet_status build_object(struct schema_compiler *c, const json_t *
     TRY(schema_compile_at(c, "additionalProperties", object->additional, &value));
     if (!expression_is_never(value)) members.extra = member(c, name, value);
   }
-  bool possible;
+  bool possible = false;
   TRY(count_extra(c, schema, object, &members, &possible));
   for (size_t i = 0; i < members.n; i++)
     if (expression_is_never(members.items[i])) possible = false; /* a required one, see add_property */

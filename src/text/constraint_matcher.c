@@ -23,13 +23,15 @@ struct constraint_matcher {
   struct lazy_dfa dfa;
   const struct constraint_vocabulary *vocabulary; /* borrowed, NULL */
   uint32_t *path;  /* [depth_max + 1] states of a walk */
-  uint32_t *masks; /* [n_slots, words] */
+  uint32_t *masks; /* [n_slots + 1, words]; the last one: the stop tokens alone */
   struct mask_slot *slots;
   int32_t n_slots;
   size_t n_words;
   uint64_t clock;
   struct constraint_matcher_stats stats;
 };
+
+static inline void set_bit(uint32_t *bits, int32_t id) { bits[id / 32] |= (uint32_t)1 << (id % 32); }
 
 /* Characters outside of ASCII are not asked for: where they are whole tokens, a text does not stop in the middle of one. */
 static enum eaglet_status check_spelling(const struct constraint *constraint, const struct constraint_vocabulary *vocabulary,
@@ -38,6 +40,12 @@ static enum eaglet_status check_spelling(const struct constraint *constraint, co
     if (constraint->used[byte] && !vocabulary->spells[byte])
       FAIL(err, EAGLET_E_INPUT, "constraint: no token is the byte 0x%02x alone, which the grammar uses: a text could get stuck", byte);
   return EAGLET_OK;
+}
+
+static uint32_t *mask_of(const struct constraint_matcher *m, int32_t slot) { return m->masks + (size_t)slot * m->n_words; }
+
+static void set_stops(const struct constraint_matcher *m, uint32_t *bits) {
+  for (size_t i = 0; i < m->vocabulary->stops.n; i++) set_bit(bits, m->vocabulary->stops.ids[i]);
 }
 
 enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher, const struct constraint_matcher_params *params,
@@ -54,8 +62,9 @@ enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher
     m->n_words = constraint_vocabulary_words(vocabulary);
     m->path = memory_alloc((vocabulary->depth_max + 1) * sizeof *m->path);
     m->slots = memory_alloc((size_t)m->n_slots * sizeof *m->slots);
-    m->masks = malloc((size_t)m->n_slots * m->n_words * sizeof *m->masks);
+    m->masks = malloc(((size_t)m->n_slots + 1) * m->n_words * sizeof *m->masks);
     if (!m->masks) status = error_set(err, EAGLET_E_RESOURCE, "constraint: no memory for %d masks of %zu words", m->n_slots, m->n_words);
+    else set_stops(m, memset(mask_of(m, m->n_slots), 0, m->n_words * sizeof *m->masks));
   }
   if (status != EAGLET_OK) {
     constraint_matcher_free(m);
@@ -77,8 +86,6 @@ void constraint_matcher_free(struct constraint_matcher *matcher) {
 uint32_t constraint_matcher_start(struct constraint_matcher *matcher) { return lazy_dfa_start(&matcher->dfa); }
 
 /* ---- masks ---- */
-
-static inline void set_bit(uint32_t *bits, int32_t id) { bits[id / 32] |= (uint32_t)1 << (id % 32); }
 
 static void walk_trie(struct constraint_matcher *m, uint32_t state, uint32_t *bits) {
   const struct constraint_vocabulary *v = m->vocabulary;
@@ -120,7 +127,7 @@ static enum eaglet_status make_mask(struct constraint_matcher *m, uint32_t state
     ends = lazy_dfa_flags(&m->dfa, state) & DFA_ACCEPTS;
     if (m->dfa.exhausted) return fail_exhausted(m, err);
   }
-  for (size_t i = 0; ends && i < m->vocabulary->stops.n; i++) set_bit(bits, m->vocabulary->stops.ids[i]);
+  if (ends) set_stops(m, bits);
   m->stats.masks_made++;
   uint32_t any = 0;
   for (size_t i = 0; i < m->n_words; i++) any |= bits[i];
@@ -139,20 +146,21 @@ static int32_t take_slot(struct constraint_matcher *m) {
   return oldest;
 }
 
-enum eaglet_status constraint_matcher_mask(struct constraint_matcher *m, uint32_t state, uint32_t *bits, struct eaglet_error *err) {
+enum eaglet_status constraint_matcher_mask(struct constraint_matcher *m, uint32_t state, const uint32_t **mask, struct eaglet_error *err) {
   ASSERT(m->vocabulary && state < m->dfa.n_states);
+  *mask = mask_of(m, m->n_slots);
   if (state == CONSTRAINT_STATE_DEAD) FAIL(err, EAGLET_E_USAGE, "constraint: a mask of the dead state");
   int32_t slot = m->dfa.states[state].mask;
   if (slot < 0) {
     slot = take_slot(m);
-    TRY(make_mask(m, state, m->masks + (size_t)slot * m->n_words, err));
+    TRY(make_mask(m, state, mask_of(m, slot), err));
     m->slots[slot].state = state;
     m->dfa.states[state].mask = slot;
   } else {
     m->stats.masks_reused++;
   }
   m->slots[slot].used = ++m->clock;
-  memcpy(bits, m->masks + (size_t)slot * m->n_words, m->n_words * sizeof *bits);
+  *mask = mask_of(m, slot);
   return EAGLET_OK;
 }
 

@@ -29,10 +29,11 @@ void constraint_matcher_free(struct constraint_matcher *matcher);
 
 uint32_t constraint_matcher_start(struct constraint_matcher *matcher);
 
-/* Sets bits[constraint_vocabulary_words]: bit id % 32 of word id / 32 when the token may come next. A stop token may when the text
- * may end here; after one, only stop tokens may. At least one bit is set: fails, by name, when no token continues the text, when
- * memory is used up (trim, then try again) and for a dead state. */
-enum eaglet_status constraint_matcher_mask(struct constraint_matcher *matcher, uint32_t state, uint32_t *bits,
+/* *mask: constraint_vocabulary_words words, valid until the next call of this function; bit id % 32 of word id / 32 is set when the
+ * token may come next. A stop token may when the text may end here; after one, only stop tokens may. Fails, by name, when no token
+ * continues the text, when memory is used up (trim, then try again) and for a dead state; *mask is then the stop tokens alone, so
+ * that a caller who cannot report ends the text. At least one bit is set in any case. */
+enum eaglet_status constraint_matcher_mask(struct constraint_matcher *matcher, uint32_t state, const uint32_t **mask,
                                            struct eaglet_error *err) MUST_USE;
 
 /* false, and *state unchanged: the token may not come here, or memory is used up (constraint_matcher_is_exhausted). */

@@ -15,8 +15,9 @@ struct constraint;
 #define CONSTRAINT_NESTING_MAX 64 /* default of nesting_max */
 
 struct constraint_params { /* of the JSON kinds; NULL or zero: defaults */
-  int whitespace_max; /* 0: one space may follow ',' and ':', none elsewhere. N: up to N of space, tab, newline around them and brackets */
-  int nesting_max;    /* how deep recursive parts may nest in the text, default CONSTRAINT_NESTING_MAX */
+  int whitespace_max; /* 0: one space may follow ',' and ':', none elsewhere. N: up to N of space, tab, newline on each side of ',' and
+                       * ':' and on the inner side of each bracket */
+  int nesting_max;    /* how many recursive parts (a $ref, a value with any content) the text may open inside of each other */
 };
 
 /* The whole text matches the pattern. */

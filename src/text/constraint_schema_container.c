@@ -10,8 +10,6 @@
 const struct expression *schema_brackets(struct schema_compiler *c, const char *brackets, const struct expression *content) {
   struct constraint_builder *b = c->builder;
   const struct expression *parts[] = {expression_bytes(b, brackets, 1), c->inner, content, c->inner, expression_bytes(b, brackets + 1, 1)};
-  /* Whitespace before the content and after it: empty brackets have it once. */
-  if (content->kind == EXPRESSION_BYTES && content->n_bytes == 0) parts[3] = content;
   return expression_sequence(b, parts, 5);
 }
 

@@ -121,7 +121,7 @@ static enum eaglet_status read_decimal(const struct schema_compiler *c, const ch
     value->whole = (int64_t)fabs(real);
     plain = true;
   }
-  eaglet_text_clear(&text);
+  free(text.data);
   if (!plain) return schema_refuse(c, "%s: bounds that are written with an exponent are not supported", key);
   if (value->n_fraction > FRACTION_MAX) return schema_refuse(c, "%s: more than %d digits after the point", key, FRACTION_MAX);
   drop_zeros(value);

@@ -174,7 +174,7 @@ static const struct expression *literal(struct schema_compiler *c, const json_t 
   }
   struct eaglet_text text = json_dump(value, 0);
   const struct expression *out = expression_text(c->builder, text.data);
-  eaglet_text_clear(&text);
+  free(text.data);
   return out;
 }
 

@@ -13,6 +13,7 @@
 
 #define WHOLE_MAX 999999999999999999ll /* 18 nines */
 #define FRACTION_MAX 17
+#define EXACT_DIGITS 15 /* decimals of so many digits stay apart as doubles */
 
 /* ---- whole numbers ---- */
 
@@ -262,6 +263,16 @@ static const struct expression *magnitude_between(struct constraint_builder *b, 
 
 /* ---- numbers ---- */
 
+/* Readers round to doubles, which must not carry a number onto a strict bound. */
+static enum eaglet_status limit_fraction(const struct schema_compiler *c, const struct bound *bound, int32_t *n_fraction) {
+  if (!bound->active || !bound->strict) return EAGLET_OK;
+  int32_t n = EXACT_DIGITS;
+  for (int64_t whole = bound->value.whole; whole; whole /= 10) n--;
+  if (n < 0) return schema_refuse(c, "exclusive bounds of numbers have at most %d digits before the point", EXACT_DIGITS);
+  if (n < *n_fraction) *n_fraction = n ? n : 1;
+  return EAGLET_OK;
+}
+
 const struct expression *schema_any_number(struct constraint_builder *b) {
   static const struct char_range e[] = {{'E', 'E'}, {'e', 'e'}}, sign[] = {{'+', '+'}, {'-', '-'}};
   const struct expression *empty = expression_bytes(b, "", 0);
@@ -285,6 +296,8 @@ enum eaglet_status schema_compile_number(struct schema_compiler *c, const json_t
     return EAGLET_OK;
   }
   if (n_fraction < 0) n_fraction = FRACTION_MAX;
+  TRY(limit_fraction(c, &low, &n_fraction));
+  TRY(limit_fraction(c, &high, &n_fraction));
   const struct bound none = {0};
   struct bound above_zero = {.active = true, .strict = true}; /* -0.0 is not below zero */
   const struct expression *negative = expression_never(b), *rest = expression_never(b);

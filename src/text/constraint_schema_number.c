@@ -54,8 +54,10 @@ static const struct expression *between(struct constraint_builder *b, const char
 /* Without leading zeros. */
 static const struct expression *whole_between(struct constraint_builder *b, int64_t low, int64_t high) {
   const struct expression *all = expression_never(b);
-  int64_t from = 0, to = 9;
-  for (size_t n = 1; n <= 18; n++, from = to + 1, to = to * 10 + 9) {
+  int64_t to = 0;
+  for (size_t n = 1; n <= 18; n++) {
+    int64_t from = n == 1 ? 0 : to + 1;
+    to = to * 10 + 9;
     int64_t l = low > from ? low : from, h = high < to ? high : to;
     if (l > h) continue;
     char low_text[24], high_text[24];

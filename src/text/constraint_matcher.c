@@ -42,6 +42,17 @@ static enum eaglet_status check_spelling(const struct constraint *constraint, co
   return EAGLET_OK;
 }
 
+static enum eaglet_status fail_exhausted(const struct constraint_matcher *m, struct eaglet_error *err) {
+  FAIL(err, EAGLET_E_RESOURCE, "constraint: its memory is used up: %u of %u states, at most %d alternatives at once", m->dfa.n_states,
+       m->dfa.states_max, DFA_CLOSURE_MAX);
+}
+
+/* What is ambiguous beyond measure from the first byte on is told at once. */
+static enum eaglet_status check_start(struct constraint_matcher *m, struct eaglet_error *err) {
+  lazy_dfa_flags(&m->dfa, lazy_dfa_start(&m->dfa));
+  return m->dfa.exhausted ? fail_exhausted(m, err) : EAGLET_OK;
+}
+
 static uint32_t *mask_of(const struct constraint_matcher *m, int32_t slot) { return m->masks + (size_t)slot * m->n_words; }
 
 static void set_stops(const struct constraint_matcher *m, uint32_t *bits) {
@@ -56,6 +67,7 @@ enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher
   struct constraint_matcher *m = memory_alloc(sizeof *m);
   enum eaglet_status status =
       lazy_dfa_init(&m->dfa, params->constraint, params->memory_max ? params->memory_max : MEMORY_DEFAULT, err);
+  if (status == EAGLET_OK) status = check_start(m, err);
   if (status == EAGLET_OK && vocabulary) {
     m->vocabulary = vocabulary;
     m->n_slots = params->masks_max > 0 ? params->masks_max : MASKS_DEFAULT;
@@ -112,11 +124,6 @@ static enum eaglet_status fail_stuck(struct constraint_matcher *m, uint32_t stat
     if (lazy_dfa_next(&m->dfa, state, (uint8_t)byte) != DFA_DEAD)
       FAIL(err, EAGLET_E_INPUT, "constraint: no token of the vocabulary continues the text: byte 0x%02x is expected", byte);
   FAIL(err, EAGLET_E_INPUT, "constraint: no token of the vocabulary continues the text");
-}
-
-static enum eaglet_status fail_exhausted(const struct constraint_matcher *m, struct eaglet_error *err) {
-  FAIL(err, EAGLET_E_RESOURCE, "constraint: its memory is used up: %u of %u states, at most %d alternatives at once", m->dfa.n_states,
-       m->dfa.states_max, DFA_CLOSURE_MAX);
 }
 
 static enum eaglet_status make_mask(struct constraint_matcher *m, uint32_t state, uint32_t *bits, struct eaglet_error *err) {

@@ -22,7 +22,8 @@ struct constraint_matcher_params {
   int32_t masks_max; /* masks kept, default 128 */
 };
 
-/* Refuses a vocabulary that cannot spell an ASCII byte that the grammar uses: a text could get stuck before it. */
+/* Refuses a vocabulary that cannot spell an ASCII byte that the grammar uses: a text could get stuck before it. EAGLET_E_RESOURCE: no
+ * memory, or too many ways to begin. */
 enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher, const struct constraint_matcher_params *params,
                                              struct eaglet_error *err) MUST_USE;
 void constraint_matcher_free(struct constraint_matcher *matcher);

@@ -45,6 +45,7 @@ const struct expression *schema_any_string(struct schema_compiler *c, int32_t mi
 
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define HOST LABEL "(?:\\." LABEL "){0,8}"
+#define NAME "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?" /* in a URI: its syntax has no limits of length */
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define YEAR_OF_29 "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 #define DATE                                                                                                                        \
@@ -64,7 +65,7 @@ static const struct {
     {"email", ATOM "(?:\\." ATOM ")?@" LABEL "(?:\\." LABEL "){1,8}"},
     {"hostname", HOST},
     {"ipv4", OCTET "(?:\\." OCTET "){3}"},
-    {"uri", "[A-Za-z][A-Za-z0-9+.-]{0,15}://" HOST "(?::[0-9]{1,5})?(?:/" PATH_CHARACTER "*)*(?:\\?(?:" PATH_CHARACTER
+    {"uri", "[A-Za-z][A-Za-z0-9+.-]*://" NAME "(?:\\." NAME ")*(?::[0-9]{1,5})?(?:/" PATH_CHARACTER "*)*(?:\\?(?:" PATH_CHARACTER
             "|[/?])*)?(?:#(?:" PATH_CHARACTER "|[/?])*)?"},
 };
 

@@ -76,8 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t length) {
   struct constraint_vocabulary *vocabulary = byte_vocabulary();
   struct constraint_matcher *matcher;
   const struct constraint_matcher_params params = {.constraint = constraint, .vocabulary = vocabulary, .memory_max = 1 << 20, .masks_max = 4};
-  ASSERT(constraint_matcher_create(&matcher, &params, &err) == EAGLET_OK);
-  walk(matcher, n_steps ? end + 1 : data, n_steps ? n_steps : length);
+  if (constraint_matcher_create(&matcher, &params, &err) == EAGLET_OK) walk(matcher, n_steps ? end + 1 : data, n_steps ? n_steps : length);
+  else ASSERT(err.status == EAGLET_E_RESOURCE && err.message[0]);
   constraint_matcher_free(matcher);
   constraint_vocabulary_free(vocabulary);
   constraint_free(constraint);

@@ -269,11 +269,24 @@ static void test_exhausted_and_trimmed(void **state) {
   constraint_free(constraint);
 }
 
+/* Counted parts in counted parts: more ways to read the first byte than are followed. Told when the matcher is made. */
+static void test_too_ambiguous(void **state) {
+  (void)state;
+  struct constraint *constraint = compile("((x{0,300}){0,300}){0,300}");
+  struct constraint_matcher *matcher;
+  struct eaglet_error err;
+  const struct constraint_matcher_params params = {.constraint = constraint};
+  assert_int_equal(constraint_matcher_create(&matcher, &params, &err), EAGLET_E_RESOURCE);
+  assert_null(matcher);
+  assert_non_null(strstr(err.message, "at most 65536 alternatives"));
+  constraint_free(constraint);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_small_patterns),  cmocka_unit_test(test_wide_patterns), cmocka_unit_test(test_random_patterns),
       cmocka_unit_test(test_utf8_only),       cmocka_unit_test(test_escapes),       cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_choices),         cmocka_unit_test(test_exhausted_and_trimmed),
+      cmocka_unit_test(test_choices),         cmocka_unit_test(test_exhausted_and_trimmed), cmocka_unit_test(test_too_ambiguous),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,9 @@ static const struct schema_case cases[] = {
     {"{\"type\":\"string\",\"format\":\"ipv4\"}", {"\"0.0.0.0\"", "\"255.199.10.1\""}, {"\"256.0.0.1\"", "\"1.2.3\"", "\"01.2.3.4\""}},
     {"{\"type\":\"string\",\"format\":\"hostname\"}", {"\"example.org\"", "\"a-b\""}, {"\"-a\"", "\"a_b\"", "\"a.\"", "\"\""}},
     {"{\"type\":\"string\",\"format\":\"uri\"}", {"\"https://example.org/a/b?c=d#e\"", "\"http://x:80\""}, {"\"example.org\"", "\"http://\"", "\"http://a b\""}},
+    {"{\"type\":\"string\",\"format\":\"uri\",\"minLength\":1,\"maxLength\":2083}", {"\"https://example.org/\""}, {"\"\"", "\"https:\""}},
+    {"{\"type\":\"string\",\"format\":\"email\",\"maxLength\":320}", {"\"a@b.co\""}, {"\"\"", "\"a@b\""}},
+    {"{\"type\":\"string\",\"format\":\"hostname\",\"maxLength\":253}", {"\"a.bc\""}, {"\"\"", "\"a.\""}},
     /* integers between bounds */
     {"{\"type\":\"integer\",\"minimum\":0}", {"0", "7", "100"}, {"-1", "01"}},
     {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", {"-12", "-9", "0", "99", "105"}, {"-0", "-13", "106", "-20", "110", "200", "-100"}},

@@ -30,7 +30,7 @@ static inline struct constraint *compile_schema(const char *text, const struct c
 
 static inline struct constraint_matcher *run_constraint(const struct constraint *constraint, const struct constraint_vocabulary *vocabulary) {
   struct constraint_matcher *matcher;
-  const struct constraint_matcher_params params = {.constraint = constraint, .vocabulary = vocabulary, .memory_max = (size_t)16 << 20, .masks_max = 8};
+  const struct constraint_matcher_params params = {.constraint = constraint, .vocabulary = vocabulary, .memory_max = (size_t)2 << 20, .masks_max = 8};
   ASSERT_OK(constraint_matcher_create(&matcher, &params, err));
   return matcher;
 }

@@ -53,6 +53,10 @@ const struct expression *schema_any_string(struct schema_compiler *c, int32_t mi
   "|" YEAR_OF_29 "-02-29)"
 #define TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}"
+#define COUNT "[0-9]{1,9}"
+#define DAYS "(?:" COUNT "D|" COUNT "M(?:" COUNT "D)?|" COUNT "Y(?:" COUNT "M(?:" COUNT "D)?)?)"
+#define HOURS "T(?:" COUNT "H(?:" COUNT "M(?:" COUNT "S)?)?|" COUNT "M(?:" COUNT "S)?|" COUNT "S)"
+#define PIECE "[0-9A-Fa-f]{1,4}"
 #define PATH_CHARACTER "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 
 static const struct {
@@ -61,10 +65,13 @@ static const struct {
     {"date", DATE},
     {"time", TIME},
     {"date-time", DATE "T" TIME},
+    {"duration", "P(?:" DAYS "(?:" HOURS ")?|" HOURS "|" COUNT "W)"},
     {"uuid", "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
     {"email", ATOM "(?:\\." ATOM ")?@" LABEL "(?:\\." LABEL "){1,8}"},
     {"hostname", HOST},
     {"ipv4", OCTET "(?:\\." OCTET "){3}"},
+    {"ipv6", "(?:" PIECE ":){7}" PIECE "|(?:" PIECE ":){1,7}:|(?:" PIECE ":){1,6}:" PIECE "|(?:" PIECE ":){1,5}(?::" PIECE "){2}|(?:" PIECE ":){1,4}(?::" PIECE
+             "){3}|(?:" PIECE ":){1,3}(?::" PIECE "){4}|(?:" PIECE ":){1,2}(?::" PIECE "){5}|" PIECE ":(?::" PIECE "){6}|:(?:(?::" PIECE "){1,7}|:)"},
     {"uri", "[A-Za-z][A-Za-z0-9+.-]*://" NAME "(?:\\." NAME ")*(?::[0-9]{1,5})?(?:/" PATH_CHARACTER "*)*(?:\\?(?:" PATH_CHARACTER
             "|[/?])*)?(?:#(?:" PATH_CHARACTER "|[/?])*)?"},
 };

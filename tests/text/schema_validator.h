@@ -5,6 +5,7 @@
 #define EAGLET_TESTS_TEXT_SCHEMA_VALIDATOR_H
 
 #include "support.h"
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <math.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -81,6 +82,10 @@ static inline bool judge_format(const char *format, const char *text) {
   if (strcmp(format, "ipv4") == 0) {
     unsigned a, b, c, d;
     return sscanf(text, "%3u.%3u.%3u.%3u%n", &a, &b, &c, &d, &n) == 4 && text[n] == '\0' && a < 256 && b < 256 && c < 256 && d < 256;
+  }
+  if (strcmp(format, "ipv6") == 0) {
+    struct in6_addr address;
+    return inet_pton(AF_INET6, text, &address) == 1;
   }
   fail_msg("the judge does not know the format %s", format);
   return false;

@@ -140,13 +140,13 @@ static void test_walks(void **state) {
 static json_t *random_schema(uint64_t *seed, int depth);
 
 static json_t *random_string_schema(uint64_t *seed) {
-  static const char *const patterns[] = {"^a+$", "b", "^(ab|c)*$", "x$", "^[^a-z]{2,4}$", "^\\d+$|^z", "^\\w+\\s?$"}, *const formats[] = {"date", "time", "date-time", "uuid", "email", "ipv4"};
+  static const char *const patterns[] = {"^a+$", "b", "^(ab|c)*$", "x$", "^[^a-z]{2,4}$", "^\\d+$|^z", "^\\w+\\s?$"}, *const formats[] = {"date", "time", "date-time", "uuid", "email", "ipv4", "ipv6"};
   json_t *schema = json_pack("{s:s}", "type", "string");
   int min = (int)PICK(4);
   if (PICK(3) == 0) json_object_set_new(schema, "minLength", json_integer(min));
   if (PICK(3) == 0) json_object_set_new(schema, "maxLength", json_integer(min + (int)PICK(5)));
   if (PICK(4) == 0) json_object_set_new(schema, "pattern", json_string(patterns[PICK(7)]));
-  else if (PICK(6) == 0) json_object_set_new(schema, "format", json_string(formats[PICK(6)]));
+  else if (PICK(6) == 0) json_object_set_new(schema, "format", json_string(formats[PICK(7)]));
   return schema;
 }
 
@@ -219,6 +219,17 @@ static json_t *random_schema(uint64_t *seed, int depth) {
   return schema;
 }
 
+static json_t *random_root(uint64_t seed_of_schema) {
+  uint64_t own = seed_of_schema, *seed = &own;
+  json_t *schema = NULL;
+  while (!json_is_object(schema)) {
+    json_decref(schema);
+    schema = random_schema(seed, 0);
+  }
+  json_object_set_new(schema, "$defs", json_pack("{s:o,s:o}", "d0", random_schema(seed, 2), "d1", random_schema(seed, 2)));
+  return schema;
+}
+
 static struct constraint_vocabulary *byte_vocabulary(int32_t *stop) {
   char bytes[256];
   struct vocabulary_token tokens[264] = {{0}};
@@ -242,10 +253,7 @@ static void test_random_schemas(void **state) {
   const int n_schemas = 2000;
   int n_taken = 0, n_walks = 0, n_given_up = 0;
   for (int i = 0; i < n_schemas; i++) {
-    uint64_t own = (uint64_t)i, *seed = &own;
-    json_t *schema = NULL;
-    while (!json_is_object(schema)) schema = random_schema(seed, 0);
-    json_object_set_new(schema, "$defs", json_pack("{s:o,s:o}", "d0", random_schema(seed, 2), "d1", random_schema(seed, 2)));
+    json_t *schema = random_root((uint64_t)i);
     struct constraint *constraint;
     struct eaglet_error err = {0};
     const struct constraint_params params = {.nesting_max = 3, .whitespace_max = i % 3 ? 0 : 2};
@@ -253,7 +261,7 @@ static void test_random_schemas(void **state) {
       n_taken++;
       struct constraint_matcher *matcher = run_constraint(constraint, vocabulary);
       struct walk w;
-      walk_init(&w, matcher, vocabulary, own);
+      walk_init(&w, matcher, vocabulary, (uint64_t)i);
       for (int k = 0; k < 8; k++) {
         n_walks++;
         if (walk_run(&w, stop)) judge_text(schema, w.text.data);
@@ -270,6 +278,58 @@ static void test_random_schemas(void **state) {
   printf("%d of %d random schemas were taken, %d of %d walks given up\n", n_taken, n_schemas, n_given_up, n_walks);
   assert_true(n_taken > n_schemas / 2 && n_given_up * 200 < n_walks);
   constraint_vocabulary_free(vocabulary);
+}
+
+/* ---- nothing is missing ---- */
+
+static json_t *random_value(uint64_t *seed, int depth) {
+  static const char *const strings[] = {"", "a", "b", "ab", "aa", "aaa", "xb", "abab", "cab", "x", "bx", "aax", "Z1", "\xc3\xa9\xc3\xa9", "12", "z", "a ", "b\n\"",
+                                        "2024-02-29", "12:00:00Z", "2024-02-29T12:00:00Z", "a@b.co", "1.2.3.4", "::1", "\xe4\xbd\xa0", "AB", "A.B",
+                                        "123e4567-e89b-12d3-a456-426614174000"};
+  switch (PICK(depth > 1 ? 6 : 8)) {
+  case 0: return PICK(2) ? json_null() : json_boolean(PICK(2));
+  case 1: return json_integer((json_int_t)PICK(80) - 30);
+  case 2: return json_real((double)((int)PICK(160) - 60) / 2 + 0.25);
+  case 3:
+  case 4: return json_string(strings[PICK(sizeof strings / sizeof *strings)]);
+  case 5: return PICK(4) ? json_integer((json_int_t)PICK(3)) : json_pack("{s:{s:i}}", "k", "l", 0);
+  default: break;
+  }
+  json_t *array = json_array();
+  for (uint64_t n = PICK(4); n; n--) json_array_append_new(array, random_value(seed, depth + 1));
+  return array;
+}
+
+/* Where no property is named (their order and what is open are ours), a value is accepted exactly when the judge accepts it. */
+static void test_random_values(void **state) {
+  (void)state;
+  size_t n_accepted = 0, n_schemas = 0, n_values = 0;
+  for (uint64_t i = 0; i < 2500; i++) {
+    uint64_t own = i, *seed = &own;
+    json_t *schema = random_root(1000000 + i);
+    char *words = json_dumps(schema, 0);
+    struct constraint *constraint = NULL;
+    bool plain = !strstr(words, "roperties") && !strstr(words, "required");
+    if (plain && constraint_compile_schema(&constraint, schema, NULL, NULL) == EAGLET_OK) {
+      struct constraint_matcher *matcher = run_constraint(constraint, NULL);
+      n_schemas++;
+      for (int k = 0; k < 100; k++, n_values++) {
+        json_t *value = random_value(seed, 0);
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        bool expected = judge(schema, schema, value);
+        if (accepts_bytes(matcher, text) != expected) fail_msg("%s\n%s: expected %d", words, text, expected);
+        n_accepted += expected;
+        free(text);
+        json_decref(value);
+      }
+      constraint_matcher_free(matcher);
+      constraint_free(constraint);
+    }
+    free(words);
+    json_decref(schema);
+  }
+  printf("%zu random schemas, %zu of %zu values accepted\n", n_schemas, n_accepted, n_values);
+  assert_true(n_schemas > 500 && n_accepted > n_values / 10 && n_accepted < n_values * 9 / 10);
 }
 #undef PICK
 
@@ -451,6 +511,7 @@ static void test_drafts_in_little_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_stuck), cmocka_unit_test(test_drafts_in_little_memory), cmocka_unit_test(test_random_schemas),
+      cmocka_unit_test(test_random_values),
       cmocka_unit_test(test_masks), cmocka_unit_test(test_walks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,7 @@ struct constraint_matcher {
   struct lazy_dfa dfa;
   const struct constraint_vocabulary *vocabulary; /* borrowed, NULL */
   uint32_t *path;  /* [depth_max + 1] states of a walk */
-  uint32_t *masks; /* [n_slots + 1, words]; the last one: the stop tokens alone */
+  uint32_t *masks; /* [n_slots + 1, words + 1]; the last one: the stop tokens alone */
   struct mask_slot *slots;
   int32_t n_slots;
   size_t n_words;
@@ -53,7 +53,7 @@ static enum eaglet_status check_start(struct constraint_matcher *m, struct eagle
   return m->dfa.exhausted ? fail_exhausted(m, err) : EAGLET_OK;
 }
 
-static uint32_t *mask_of(const struct constraint_matcher *m, int32_t slot) { return m->masks + (size_t)slot * m->n_words; }
+static uint32_t *mask_of(const struct constraint_matcher *m, int32_t slot) { return m->masks + (size_t)slot * (m->n_words + 1); }
 
 static void set_stops(const struct constraint_matcher *m, uint32_t *bits) {
   for (size_t i = 0; i < m->vocabulary->stops.n; i++) set_bit(bits, m->vocabulary->stops.ids[i]);
@@ -74,7 +74,7 @@ enum eaglet_status constraint_matcher_create(struct constraint_matcher **matcher
     m->n_words = constraint_vocabulary_words(vocabulary);
     m->path = memory_alloc((vocabulary->depth_max + 1) * sizeof *m->path);
     m->slots = memory_alloc((size_t)m->n_slots * sizeof *m->slots);
-    m->masks = malloc(((size_t)m->n_slots + 1) * m->n_words * sizeof *m->masks);
+    m->masks = malloc(((size_t)m->n_slots + 1) * (m->n_words + 1) * sizeof *m->masks);
     if (!m->masks) status = error_set(err, EAGLET_E_RESOURCE, "constraint: no memory for %d masks of %zu words", m->n_slots, m->n_words);
     else set_stops(m, memset(mask_of(m, m->n_slots), 0, m->n_words * sizeof *m->masks));
   }
@@ -112,7 +112,7 @@ static void walk_trie(struct constraint_matcher *m, uint32_t state, uint32_t *bi
       continue;
     }
     path[node->depth] = next;
-    if (node->token >= 0) set_bit(bits, node->token);
+    set_bit(bits, node->token); /* where none ends: a bit behind the mask, which is cheaper than a branch that nobody can predict */
     if (node->twins)
       for (int32_t id = v->next_twin[node->token]; id >= 0; id = v->next_twin[id]) set_bit(bits, id);
     i++;

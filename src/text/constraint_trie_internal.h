@@ -6,7 +6,7 @@
 
 struct vocabulary_node {
   uint32_t skip;  /* index of the next node that is no descendant */
-  int32_t token;  /* an id that ends here, -1 */
+  int32_t token;  /* an id that ends here; none: the bit behind a mask's words */
   uint16_t depth; /* bytes down to here: 1 for the first byte */
   uint8_t byte;
   bool twins;     /* more ids have the same bytes: constraint_vocabulary's next_twin */

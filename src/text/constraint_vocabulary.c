@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+size_t constraint_vocabulary_words(const struct constraint_vocabulary *vocabulary) { return ((size_t)vocabulary->n_vocab + 31) / 32; }
+
 struct sort_key {
   const char *bytes;
   uint32_t length;
@@ -25,7 +27,7 @@ static int compare_keys(const void *a, const void *b) {
 
 static void append_node(struct constraint_vocabulary *v, uint8_t byte, size_t depth) {
   MEMORY_GROW(v->nodes, v->nodes_capacity, v->n_nodes + 1);
-  v->nodes[v->n_nodes++] = (struct vocabulary_node){.token = -1, .depth = (uint16_t)depth, .byte = byte};
+  v->nodes[v->n_nodes++] = (struct vocabulary_node){.token = (int32_t)(constraint_vocabulary_words(v) * 32), .depth = (uint16_t)depth, .byte = byte};
 }
 
 /* A node's subtree ends where the next node of its depth or less begins. */
@@ -145,8 +147,6 @@ void constraint_vocabulary_free(struct constraint_vocabulary *vocabulary) {
 }
 
 int32_t constraint_vocabulary_n(const struct constraint_vocabulary *vocabulary) { return vocabulary->n_vocab; }
-
-size_t constraint_vocabulary_words(const struct constraint_vocabulary *vocabulary) { return ((size_t)vocabulary->n_vocab + 31) / 32; }
 
 const char *constraint_vocabulary_bytes(const struct constraint_vocabulary *v, int32_t id, size_t *length) {
   *length = 0;

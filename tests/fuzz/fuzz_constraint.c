@@ -73,13 +73,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t length) {
     ASSERT(constraint == NULL && err.message[0]);
     return 0;
   }
-  struct constraint_vocabulary *vocabulary = byte_vocabulary();
+  static struct constraint_vocabulary *vocabulary; /* one for all inputs */
+  if (!vocabulary) vocabulary = byte_vocabulary();
   struct constraint_matcher *matcher;
   const struct constraint_matcher_params params = {.constraint = constraint, .vocabulary = vocabulary, .memory_max = 1 << 20, .masks_max = 4};
   if (constraint_matcher_create(&matcher, &params, &err) == EAGLET_OK) walk(matcher, n_steps ? end + 1 : data, n_steps ? n_steps : length);
   else ASSERT(err.status == EAGLET_E_RESOURCE && err.message[0]);
   constraint_matcher_free(matcher);
-  constraint_vocabulary_free(vocabulary);
   constraint_free(constraint);
   return 0;
 }

@@ -44,8 +44,9 @@ bool constraint_matcher_advance_bytes(struct constraint_matcher *matcher, uint32
 bool constraint_matcher_is_complete(struct constraint_matcher *matcher, uint32_t state); /* the text may end here */
 bool constraint_matcher_must_end(struct constraint_matcher *matcher, uint32_t state);    /* and nothing else may come */
 
-/* When half of the memory is used: forgets every state but states[0..n), whose numbers change in place. Else does nothing.
- * Allocates only when it forgets. Returns whether it did. */
+/* When half of the memory is used: forgets every state but states[0..n), whose numbers change in place, and every mask. Else does
+ * nothing. Allocates only when it forgets. Returns whether it did. To be called where no other state is held: before the mask of a
+ * sequence's own state, when drafts are made anew (docs/CONSTRAINTS.md has the lines). */
 bool constraint_matcher_trim(struct constraint_matcher *matcher, uint32_t *states, size_t n);
 bool constraint_matcher_is_exhausted(const struct constraint_matcher *matcher);
 

@@ -116,6 +116,8 @@ static enum eaglet_status check_object(const struct schema_compiler *c, const js
   object->additional = json_object_get(schema, "additionalProperties");
   if (object->properties && !json_is_object(object->properties)) return schema_refuse(c, "properties: expected an object");
   if (object->required && !json_is_array(object->required)) return schema_refuse(c, "required: expected a list of names");
+  if (json_object_size(object->properties) > SCHEMA_LIST_MAX || json_array_size(object->required) > SCHEMA_LIST_MAX)
+    return schema_refuse(c, "too large: more than %d properties or required names", SCHEMA_LIST_MAX);
   for (size_t i = 0; i < json_array_size(object->required); i++)
     if (!json_is_string(json_array_get(object->required, i))) return schema_refuse(c, "required: expected a list of names");
   object->undeclared = object->additional ? object->additional : json_true();

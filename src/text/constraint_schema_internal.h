@@ -9,6 +9,8 @@
 #include "text/constraint_internal.h"
 
 #define SCHEMA_PREFIX_MAX 256        /* prefixItems */
+#define SCHEMA_LIST_MAX 4096         /* properties of an object, required names */
+#define SCHEMA_WORK_MAX 2000000      /* keywords, properties and pairs of values looked at while merging */
 #define SCHEMA_NAME_MAX 128          /* characters of a property's name beside additional properties */
 #define SCHEMA_REFERENCES_MAX 64     /* $ref that leads to $ref while merging */
 #define SCHEMA_WHITESPACE_MAX 1000
@@ -26,7 +28,7 @@ struct schema_compiler {
   struct schema_reference *references; /* [0] is the root; compiled in order */
   size_t n_references, references_capacity;
   json_t *made; /* array that owns merged schemas */
-  size_t n_schemas;
+  size_t n_schemas, merge_work;
   int depth;
   int32_t value_rule, character_rule; /* -1: not made yet */
   const struct expression *inner;     /* whitespace inside of brackets */

@@ -230,8 +230,22 @@ static enum eaglet_status merge_keywords(struct schema_compiler *c, json_t *merg
   return mixed ? schema_refuse(c, "prefixItems of one schema and items of another, which both must hold, are not supported") : EAGLET_OK;
 }
 
+/* What a merge looks at; lists of values are compared in pairs. */
+static size_t work_of(const json_t *a, const json_t *b) {
+  static const char *const lists[] = {"enum", "required", "type"};
+  size_t work = json_object_size(a) + json_object_size(b) + json_object_size(json_object_get(a, "properties")) +
+                json_object_size(json_object_get(b, "properties")) + json_array_size(json_object_get(a, "allOf")) + json_array_size(json_object_get(b, "allOf"));
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    size_t n = json_array_size(json_object_get(a, lists[i])), m = json_array_size(json_object_get(b, lists[i]));
+    work += n + m + n * m;
+  }
+  return work;
+}
+
 enum eaglet_status schema_merge(struct schema_compiler *c, const json_t *a, const json_t *b, const json_t **out) {
   if (json_array_size(c->made) > CONSTRAINT_SCHEMAS_MAX) return schema_refuse(c, "too large: more than %d merged schemas", CONSTRAINT_SCHEMAS_MAX);
+  c->merge_work += work_of(a, b);
+  if (c->merge_work > SCHEMA_WORK_MAX) return schema_refuse(c, "too large: merging schemas takes more than %d steps", SCHEMA_WORK_MAX);
   if (json_is_false(a) || json_is_false(b)) {
     *out = json_false();
     return EAGLET_OK;

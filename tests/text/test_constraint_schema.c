@@ -320,11 +320,39 @@ static void test_deep_schemas(void **state) {
   json_decref(schema);
 }
 
+/* Lists that other lists are compared with, and merges that grow: limits end them. */
+static void test_large_schemas(void **state) {
+  (void)state;
+  json_t *names = json_array(), *parts = json_array();
+  for (int i = 0; i < 20000; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "n%d", i);
+    json_array_append_new(names, json_string(name));
+    json_array_append_new(parts, json_pack("{s:{s:{}}}", "properties", name));
+  }
+  json_t *reversed = json_copy(names);
+  json_array_remove(reversed, 0);
+  const struct { json_t *schema; const char *words; } schemas[] = {
+      {json_pack("{s:s,s:O}", "type", "object", "required", names), "4096 properties or required"},
+      {json_pack("{s:[{s:O},{s:O}]}", "allOf", "enum", names, "enum", reversed), "2000000 steps"},
+      {json_pack("{s:O}", "allOf", parts), "2000000 steps"}};
+  for (size_t i = 0; i < 3; i++) {
+    struct constraint *constraint;
+    struct eaglet_error err = {0};
+    assert_int_equal(constraint_compile_schema(&constraint, schemas[i].schema, NULL, &err), EAGLET_E_INPUT);
+    if (!strstr(err.message, schemas[i].words)) fail_msg("expected \"%s\", found: %s", schemas[i].words, err.message);
+    json_decref(schemas[i].schema);
+  }
+  json_decref(names);
+  json_decref(reversed);
+  json_decref(parts);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bytes),      cmocka_unit_test(test_tokens),      cmocka_unit_test(test_integer_bounds),
       cmocka_unit_test(test_number_bounds), cmocka_unit_test(test_whitespace), cmocka_unit_test(test_json_object),
-      cmocka_unit_test(test_refused),    cmocka_unit_test(test_deep_schemas),
+      cmocka_unit_test(test_refused),    cmocka_unit_test(test_deep_schemas), cmocka_unit_test(test_large_schemas),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

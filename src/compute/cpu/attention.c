@@ -30,6 +30,11 @@ static void attend_units(const void *args, int64_t begin, int64_t end, int threa
   }
 }
 
+/* So few units that some threads would idle while others do their last one. */
+static bool is_uneven(int32_t n_units, int32_t n_threads) {
+  return n_units < n_threads || (n_units < 4 * n_threads && n_units % n_threads != 0);
+}
+
 void cpu_attention(struct compute *compute, const struct attention_params *p, int32_t n) {
   struct cpu_compute *c = cpu_of(compute);
   ASSERT(p->n_heads % p->n_kv_heads == 0);
@@ -38,7 +43,7 @@ void cpu_attention(struct compute *compute, const struct attention_params *p, in
     keys += p->n_prefix[i] + (p->extra_begin ? p->extra_begin[i + 1] - p->extra_begin[i] : 0);
   struct attention_args a = {.kernels = c->kernels, .p = p, .group = p->n_heads / p->n_kv_heads, .width = KERNEL_HEADS};
   int32_t parts = cpu_parts(c, keys * p->n_heads * (p->key_dim + p->value_dim));
-  while (parts > 1 && a.width > 2 && n * p->n_kv_heads * ((a.group + a.width - 1) / a.width) < c->n_threads)
+  while (parts > 1 && a.width > 2 && is_uneven(n * p->n_kv_heads * ((a.group + a.width - 1) / a.width), c->n_threads))
     a.width /= 2;
   a.n_units = p->n_kv_heads * ((a.group + a.width - 1) / a.width);
   const struct team_job job = {.body = attend_units, .args = &a, .n = (int64_t)n * a.n_units, .n_parts = parts};

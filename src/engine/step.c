@@ -45,7 +45,8 @@ static void fill_request(struct engine *e, struct sequence *s, struct draft_requ
   int32_t levels = levels_wanted(e, s), rows_each = e->rows_max / (n_deciding > 0 ? n_deciding : 1);
   if (levels == 0) return;
   limits.levels = levels < limits.levels ? levels : limits.levels;
-  limits.tokens = limits.tokens < rows_each - 1 ? limits.tokens : rows_each - 1; /* all must verify in one step */
+  /* All must verify in one step; but of drawn drafts, which shape what is said, there are as many as alone: they take turns. */
+  if (!s->q && limits.tokens > rows_each - 1) limits.tokens = rows_each - 1;
   limits.width = limits.width < rows_each ? limits.width : rows_each;
   if (limits.tokens < 1) return;
   const struct draft_wish wish = controller_wish(e->controller, &s->record, &limits, e->running.n);

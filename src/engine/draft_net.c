@@ -110,9 +110,10 @@ static void draw_child(struct net *net, struct job *job, int32_t candidate, floa
   memcpy(q, logits, sizeof(float) * (size_t)n);
   sampler_distribution(q, n, r->sampling, net->order);
   int32_t choice = sampler_draw(q, n, draw_uniform(r->seed, r->n_tokens + depth, DRAW_DRAFT));
+  if (choice < 0) return; /* a constraint allows nothing that it could draft */
   int32_t token = target_id(net, choice);
   float score = logf(q[choice]);
-  if (q[choice] > 0) tree_grow(&job->tree, candidate, &token, &score, 1);
+  tree_grow(&job->tree, candidate, &token, &score, 1);
 }
 
 static void best_children(struct net *net, struct job *job, int32_t candidate, const int32_t *ids, const float *scores) {

@@ -11,6 +11,13 @@
 #include "compute/weight.h"
 #include "model/model.h"
 
+/* How much of a long list is worth the time: with every access checked, each that many-th. */
+#ifdef __SANITIZE_ADDRESS__
+#define TEST_STRIDE 6
+#else
+#define TEST_STRIDE 1
+#endif
+
 /* ---- models ---- */
 
 static inline bool random_model_draws(const struct tensor_entry *t) {

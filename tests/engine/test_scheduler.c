@@ -4,6 +4,7 @@
 
 #define CONTEXT 512
 #define PAGES_FEW 17 /* the longest visitor's, and little more */
+#define CROWD (TEST_STRIDE > 1 ? 24 : 64)
 
 struct bench {
   struct pair pair;
@@ -96,7 +97,7 @@ static void check_crowd(struct bench *b, const struct crowd *crowd, int32_t n) {
   engine_stats(e, &stats);
   printf("%s: %d pages, %d steps, %lld of %lld drafts stand, %lld preemptions, %lld tokens cached\n", crowd->name, stats.kv_pages, steps, (long long)accepted,
          (long long)drafted, (long long)stats.preemptions, (long long)stats.cached_tokens);
-  assert_true(stats.preemptions >= crowd->preemptions_min);
+  assert_true(stats.preemptions >= crowd->preemptions_min / TEST_STRIDE);
   assert_true(crowd->preemptions_min == 0 || n_kept > 0);
   assert_true(steps <= steps_max); /* nobody is pushed out for ever */
   assert_true(accepted > 0 && accepted < drafted);
@@ -115,9 +116,9 @@ static const struct crowd chains[] = {
 
 static void test_chains(void **state) {
   struct bench *b = *state;
-  invite_all(b, 64, 1, false);
-  run_alone(b, 64, (struct eaglet_engine_params){.draft_len_max = 4});
-  for (size_t k = 0; k < sizeof chains / sizeof *chains; k++) check_crowd(b, &chains[k], 64);
+  invite_all(b, CROWD, 1, false);
+  run_alone(b, CROWD, (struct eaglet_engine_params){.draft_len_max = 4});
+  for (size_t k = 0; k < sizeof chains / sizeof *chains; k++) check_crowd(b, &chains[k], CROWD);
 }
 
 static void test_trees(void **state) {
@@ -128,36 +129,36 @@ static void test_trees(void **state) {
       {"trees, forty rows",
        {.sequences_max = 8, .draft_len_max = 4, .draft_width_max = 3, .draft_tokens_max = 9, .rows_max = 40}, PAGES_FEW, false, 0},
   };
-  invite_all(b, 48, 2, false);
-  run_alone(b, 48, crowds[0].shape);
-  for (size_t k = 0; k < sizeof crowds / sizeof *crowds; k++) check_crowd(b, &crowds[k], 48);
+  invite_all(b, CROWD, 2, false);
+  run_alone(b, CROWD, crowds[0].shape);
+  for (size_t k = 0; k < sizeof crowds / sizeof *crowds; k++) check_crowd(b, &crowds[k], CROWD);
 }
 
 /* Drawn drafts and tokens, and the drafts that a preempted sequence keeps, by seed and place. */
 static void test_sampled(void **state) {
   struct bench *b = *state;
-  invite_all(b, 48, 3, true);
-  run_alone(b, 48, (struct eaglet_engine_params){.draft_len_max = 4});
-  for (size_t k = 0; k < sizeof chains / sizeof *chains; k++) check_crowd(b, &chains[k], 48);
+  invite_all(b, CROWD, 3, true);
+  run_alone(b, CROWD, (struct eaglet_engine_params){.draft_len_max = 4});
+  for (size_t k = 0; k < sizeof chains / sizeof *chains; k++) check_crowd(b, &chains[k], CROWD);
 }
 
 /* Some leave before they begin, some while they read, some while they speak or wait again; the others do not notice. */
 static void test_cancelling(void **state) {
   struct bench *b = *state;
   int32_t n_cut = 0, n_silent = 0;
-  invite_all(b, 64, 4, true);
-  run_alone(b, 64, (struct eaglet_engine_params){.draft_len_max = 4});
-  for (int32_t i = 0; i < 64; i++) {
+  invite_all(b, CROWD, 4, true);
+  run_alone(b, CROWD, (struct eaglet_engine_params){.draft_len_max = 4});
+  for (int32_t i = 0; i < CROWD; i++) {
     if (i % 3) b->visitors[i].leaves = b->visitors[i].arrives + 1 + random_below(4, 77, (uint64_t)i, 40);
   }
   for (size_t k = 2; k < 4; k++) {
-    check_crowd(b, &chains[k], 64);
-    for (int32_t i = 0; i < 64; i++) {
+    check_crowd(b, &chains[k], CROWD);
+    for (int32_t i = 0; i < CROWD; i++) {
       n_cut += b->visits[i].stop == EAGLET_STOP_CANCELLED;
       n_silent += b->visits[i].stop == EAGLET_STOP_CANCELLED && b->visits[i].n == 0;
     }
   }
-  assert_true(n_silent > 10 && n_cut > n_silent + 10);
+  assert_true(n_silent > CROWD / 8 && n_cut > n_silent + CROWD / 8);
 }
 
 /* ---- fairness ---- */

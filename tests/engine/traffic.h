@@ -190,6 +190,7 @@ static inline void books_of_cache(const struct engine *e, const struct kv_cache 
 /* What holds between steps. */
 static inline void books_check(const struct engine *e, const struct lodgers *lodgers) {
   int32_t n_running = 0, n_waiting = 0;
+  bool newcomers = false;
   books_of_cache(e, &e->kv, &lodgers->target);
   if (e->drafter && e->drafter->kv) books_of_cache(e, e->drafter->kv, &lodgers->drafter);
   for (const struct sequence *s = e->running.first; s; s = s->next) {
@@ -203,6 +204,8 @@ static inline void books_check(const struct engine *e, const struct lodgers *lod
   for (const struct sequence *s = e->waiting.first; s; s = s->next) {
     n_waiting++;
     assert_int_equal(s->state, ROUND_WAITING);
+    newcomers |= s->stats.preemptions == 0;
+    assert_false(newcomers && s->stats.preemptions > 0); /* who was there before is before */
     if (!s->next) assert_ptr_equal(e->waiting.last, s);
   }
   assert_int_equal(n_running, e->running.n);

@@ -125,10 +125,11 @@ static void best_children(struct net *net, struct job *job, int32_t candidate, c
   tree_grow(&job->tree, candidate, tokens, scores, n);
 }
 
-/* Children of the node whose logits are row `li`: the best ones, or one that is drawn; only allowed ones. */
+/* Children of the node whose logits are row `li`: the best ones, or one that is drawn; only allowed ones, none of a text that is whole. */
 static void grow(struct net *net, struct job *job, int32_t candidate, int32_t li, const uint8_t *state) {
   struct compute *c = net->compute;
   const struct constraint_cursor *constraint = job->r->constraint;
+  if (constraint && constraint->source->is_over(constraint->source->context, state)) return;
   if (!job->drawn && !constraint) {
     best_children(net, job, candidate, net->ids + (int64_t)li * TREE_WIDTH_MAX, net->scores + (int64_t)li * TREE_WIDTH_MAX);
     return;

@@ -15,7 +15,8 @@ struct automaton_state {
 };
 struct automaton {
   uint32_t allowed[2]; /* of the last question */
-  bool may_end;        /* from 12 tokens on END is allowed, and makes the text whole */
+  bool may_end;        /* from 12 tokens on END is allowed, and makes the text whole ... */
+  bool end_stops;      /* ... or is a stop token, which the automaton lets pass but does not read */
   const int32_t *only; /* [n_only] ids that are ever allowed; NULL: all */
   int32_t n_only;
   int64_t n_asked;
@@ -47,7 +48,7 @@ static const uint32_t *automaton_allowed(void *context, const void *state) {
 static bool automaton_advance(void *context, void *state, int32_t token) {
   struct automaton *a = context;
   struct automaton_state *s = state;
-  if (!is_allowed(a, s, token)) return false;
+  if (!is_allowed(a, s, token) || (token == END && a->end_stops)) return false;
   s->sum = (s->sum + token) % 7;
   s->n++;
   s->over = token == END || s->n == LENGTH;
@@ -74,7 +75,8 @@ static void check_between_steps(struct automaton *a, const struct sequence *s) {
   assert_memory_equal(&replayed, s->constraint.state, sizeof replayed);
   for (int32_t i = 0; i < s->proposal.n; i++) {
     along[i] = s->proposal.parents[i] < 0 ? replayed : along[s->proposal.parents[i]];
-    if (!automaton_advance(a, &along[i], s->proposal.tokens[i])) fail_msg("draft %d may not come", s->proposal.tokens[i]);
+    bool ends = s->proposal.tokens[i] == END && a->end_stops && is_allowed(a, &along[i], END);
+    if (!ends && !automaton_advance(a, &along[i], s->proposal.tokens[i])) fail_msg("draft %d may not come", s->proposal.tokens[i]);
   }
 }
 
@@ -120,6 +122,10 @@ static void check_valid(struct automaton *a, const struct text *text) {
   struct automaton_state s;
   automaton_start(a, &s);
   for (int32_t t = 0; t < text->n; t++) {
+    if (text->stop == EAGLET_STOP_TOKEN && t == text->n - 1) {
+      assert_true(a->end_stops && text->tokens[t] == END && is_allowed(a, &s, END));
+      return;
+    }
     if (!automaton_advance(a, &s, text->tokens[t])) fail_msg("token %d may not be %d", t, text->tokens[t]);
   }
   assert_true(s.over);
@@ -156,7 +162,8 @@ static const struct arm arms[] = {{"none", EAGLET_DRAFTER_NONE, 1, true},       
 static void check_pair(const struct script_params *p, struct automaton *a, float temperature) {
   struct script script;
   struct text plain[CROWD], texts[CROWD];
-  const struct eaglet_sequence_params params = {.temperature = temperature, .top_p = temperature > 0 ? 0.95f : 0, .seed = 50};
+  static const int32_t stop[] = {END};
+  const struct eaglet_sequence_params params = {.stop_ids = stop, .n_stop_ids = a->end_stops, .temperature = temperature, .top_p = temperature > 0 ? 0.95f : 0, .seed = 50};
   script_write(&script, p);
   for (size_t k = 0; k < sizeof arms / sizeof *arms; k++) {
     struct engine *e = open_engine(&script, arms[k].drafter, arms[k].width);
@@ -184,9 +191,9 @@ static const struct script_params lively = {.margin = 3, .noise = 1, .draft_nois
 
 static void test_valid_and_plain(void **state) {
   (void)state;
-  for (int32_t k = 0; k < 4; k++) {
-    struct automaton a = {.may_end = k % 2};
-    check_pair(&lively, &a, k < 2 ? 0 : 0.8f);
+  for (int32_t k = 0; k < 6; k++) {
+    struct automaton a = {.may_end = k % 3 > 0, .end_stops = k % 3 > 1};
+    check_pair(&lively, &a, k < 3 ? 0 : 0.8f);
     assert_true(a.n_asked > 1000);
   }
 }
@@ -196,7 +203,7 @@ static void test_little_to_draft(void **state) {
   (void)state;
   static const int32_t low[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, high[] = {40, 41, 42, 43, 44}, both[] = {10, 11, 44, 45, 46};
   for (int32_t k = 0; k < 4; k++) {
-    struct automaton a = {.only = k % 2 ? both : high, .n_only = 5, .may_end = true};
+    struct automaton a = {.only = k % 2 ? both : high, .n_only = 5, .may_end = true, .end_stops = k % 2};
     struct script_params p = lively;
     p.draft_ids = low;
     p.n_draft = 12;

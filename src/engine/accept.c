@@ -120,6 +120,11 @@ static void accept_round(struct engine *e, struct sequence *s, const struct forw
     int32_t row = node + 1; /* of the sequence's verification rows */
     s->rows[s->n_rows++] = s->verify_begin + row;
     const struct round_choice choice = choose(e, s, run, s->logits_begin + row, node);
+    if (choice.token < 0) { /* constraint and bans leave nothing to say */
+      s->stop = EAGLET_STOP_CONSTRAINT;
+      ended = true;
+      break;
+    }
     note_logprobs(e, s, &choice);
     drafted = choice.child >= 0;
     ended = join(s, choice.token, drafted);

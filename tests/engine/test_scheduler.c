@@ -1,5 +1,6 @@
 /* test_scheduler.c - nobody's text, rounds or probabilities depend on who else is there: mixed arrivals, chunks, tight memory, preemption,
- * cancelling and the prefix cache against solo runs, with the books of the memory checked after every step; and nobody waits for ever. */
+ * cancelling and the prefix cache against solo runs, with the books of the memory checked after every step; and nobody waits for ever.
+ * Cases G08 (prompts of 1 to 300 tokens), G21, G23 (a batch that shrinks), G31 (the head's place against the target's). */
 #include "traffic.h"
 
 #define CONTEXT 512

@@ -194,7 +194,7 @@ static void test_hostile(void **state) {
   }
 }
 
-/* Elements of the output are numbered from 0, the prefill's choice; 4, 5 and 8 are never drafted. */
+/* G25: elements of the output are numbered from 0, the prefill's choice; 4, 5 and 8 are never drafted. */
 static void test_rigged(void **state) {
   (void)state;
   int32_t start = 20;
@@ -272,7 +272,7 @@ static void test_context(void **state) {
   script_remove(&script);
 }
 
-/* Each sequence has its own start and, by that, its own rounds at which drafts fail; together they do as alone. */
+/* G21: each sequence has its own start and, by that, its own rounds at which drafts fail; together they do as alone. */
 static void test_batches(void **state) {
   (void)state;
   static const int32_t wrong[] = {1, 2, 17, 40, 41, 42, 60};

@@ -99,9 +99,9 @@ static void check_crowd(struct bench *b, const struct crowd *crowd, int32_t n) {
   printf("%s: %d pages, %d steps, %lld of %lld drafts stand, %lld preemptions, %lld tokens cached\n", crowd->name, stats.kv_pages, steps, (long long)accepted,
          (long long)drafted, (long long)stats.preemptions, (long long)stats.cached_tokens);
   assert_true(stats.preemptions >= crowd->preemptions_min / TEST_STRIDE);
-  assert_true(crowd->preemptions_min == 0 || n_kept > 0);
+  assert_true(crowd->preemptions_min == 0 || crowd->shape.adaptive || n_kept > 0);
   assert_true(steps <= steps_max); /* nobody is pushed out for ever */
-  assert_true(accepted > 0 && accepted < drafted);
+  assert_true(crowd->shape.adaptive || (accepted > 0 && accepted < drafted));
   engine_close(e);
 }
 
@@ -112,6 +112,7 @@ static const struct crowd chains[] = {
     {"the same, no prefix cache",
      {.sequences_max = 16, .draft_len_max = 4, .rows_max = 96, .no_prefix_cache = true}, PAGES_FEW, true, 10},
     {"sixty-four places, one MiB", {.sequences_max = 64, .draft_len_max = 4, .rows_max = 512, .kv_memory_mib = 1}, 0, true, 0},
+    {"sixteen places, adaptive", {.sequences_max = 16, .draft_len_max = 4, .rows_max = 96, .adaptive = true}, PAGES_FEW, false, 10},
     {"sixteen places, sixteen rows", {.sequences_max = 16, .draft_len_max = 4, .rows_max = 16}, PAGES_FEW, false, 0},
 };
 
@@ -127,6 +128,9 @@ static void test_trees(void **state) {
   static const struct crowd crowds[] = {
       {"trees, little memory",
        {.sequences_max = 16, .draft_len_max = 4, .draft_width_max = 3, .draft_tokens_max = 9, .rows_max = 192}, PAGES_FEW, true, 10},
+      {"trees, adaptive",
+       {.sequences_max = 16, .draft_len_max = 4, .draft_width_max = 3, .draft_tokens_max = 9, .rows_max = 192, .adaptive = true},
+       PAGES_FEW, false, 1},
       {"trees, forty rows",
        {.sequences_max = 8, .draft_len_max = 4, .draft_width_max = 3, .draft_tokens_max = 9, .rows_max = 40}, PAGES_FEW, false, 0},
   };
@@ -135,12 +139,15 @@ static void test_trees(void **state) {
   for (size_t k = 0; k < sizeof crowds / sizeof *crowds; k++) check_crowd(b, &crowds[k], CROWD);
 }
 
-/* Drawn drafts and tokens, and the drafts that a preempted sequence keeps, by seed and place. */
+/* Drawn drafts and tokens, and the drafts that a preempted sequence keeps, by seed and place. (How many drafts an adaptive engine makes is
+ * a matter of time, and with drawn drafts what is said depends on it.) */
 static void test_sampled(void **state) {
   struct bench *b = *state;
   invite_all(b, CROWD, 3, true);
   run_alone(b, CROWD, (struct eaglet_engine_params){.draft_len_max = 4});
-  for (size_t k = 0; k < sizeof chains / sizeof *chains; k++) check_crowd(b, &chains[k], CROWD);
+  for (size_t k = 0; k < sizeof chains / sizeof *chains; k++) {
+    if (!chains[k].shape.adaptive) check_crowd(b, &chains[k], CROWD);
+  }
 }
 
 /* Some leave before they begin, some while they read, some while they speak or wait again; the others do not notice. */

@@ -169,6 +169,70 @@ static void test_cancelling(void **state) {
   assert_true(n_silent > 0 && n_cut > n_silent + CROWD / 8);
 }
 
+/* ---- drafts by chance ---- */
+
+/* A drafter whose wishes are shortened, narrowed and dropped at random, so that what is committed meanwhile must be caught up with later in
+ * all portions. */
+struct fickle {
+  struct drafter base; /* as the real one, but for what is forwarded */
+  struct drafter *real;
+  uint64_t counter;
+  int64_t n_dropped;
+};
+
+static enum eaglet_status fickle_propose(struct drafter *drafter, struct draft_request *requests, int32_t n, const struct forward_run *target,
+                                         struct eaglet_error *err) {
+  struct fickle *f = (struct fickle *)drafter;
+  for (int32_t i = 0; i < n; i++) {
+    struct draft_request *r = &requests[i];
+    bool lull = r->n_tokens / 40 % 2; /* long enough for what waits to be too much */
+    if (r->n_levels == 0) continue;
+    r->n_levels = 1 + random_below(3, 1, f->counter++, r->n_levels);
+    r->width = 1 + random_below(3, 1, f->counter++, r->width);
+    r->n_max = 1 + random_below(3, 1, f->counter++, r->n_max);
+    if (!lull && random_below(3, 1, f->counter++, 3) > 0) continue;
+    r->n_levels = 0;
+    f->n_dropped++;
+  }
+  return f->real->propose(f->real, requests, n, target, err);
+}
+static struct drafter_memory *fickle_remember(struct drafter *drafter) {
+  struct fickle *f = (struct fickle *)drafter;
+  return f->real->remember(f->real);
+}
+static void fickle_forget(struct drafter *drafter, struct drafter_memory *memory) {
+  struct fickle *f = (struct fickle *)drafter;
+  f->real->forget(f->real, memory);
+}
+
+static void test_fickle(void **state) {
+  struct bench *b = *state;
+  static const struct eaglet_engine_params shapes[] = {
+      {.sequences_max = 16, .draft_len_max = 4, .rows_max = 96},
+      {.sequences_max = 6, .draft_len_max = 5, .rows_max = 24, .no_prefix_cache = true},
+      {.sequences_max = 16, .draft_len_max = 4, .draft_width_max = 3, .draft_tokens_max = 9, .rows_max = 192}};
+  invite_all(b, CROWD, 1, false);
+  run_alone(b, CROWD, shapes[0]);
+  for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+    struct engine *e = open_engine(&b->pair, shapes[k]);
+    struct fickle f = {.base = *e->drafter, .real = e->drafter};
+    int64_t accepted = 0;
+    f.base.propose = fickle_propose;
+    f.base.remember = fickle_remember;
+    f.base.forget = fickle_forget;
+    e->drafter = &f.base;
+    traffic_run(e, 2 * PAGES_FEW, b->visitors, CROWD, b->visits);
+    e->drafter = f.real;
+    for (int32_t i = 0; i < CROWD; i++) {
+      visit_compare(&b->visits[i], &b->alone[i], false, "fickle", i);
+      accepted += b->visits[i].stats.accepted;
+    }
+    printf("fickle: %lld drafts stand, %lld rounds dropped\n", (long long)accepted, (long long)f.n_dropped);
+    assert_true(accepted > 20 && f.n_dropped > 100);
+    engine_close(e);
+  }
+}
+
 /* ---- fairness ---- */
 
 /* Somebody with a short question behind `n_before` others: how many steps until the first token. */
@@ -231,7 +295,7 @@ static void test_brim(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains),     cmocka_unit_test(test_trees),
-                                     cmocka_unit_test(test_sampled),    cmocka_unit_test(test_cancelling),
+                                     cmocka_unit_test(test_sampled),    cmocka_unit_test(test_cancelling), cmocka_unit_test(test_fickle),
                                      cmocka_unit_test(test_fairness),   cmocka_unit_test(test_brim)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -70,6 +70,36 @@ static void run_pair(const char *model, const char *draft, int32_t width, struct
   free(visitors);
 }
 
+/* A draft model has the engine's positions: with rotations that depend on how many there are, the target drafts for itself without a miss,
+ * to the end of a context that is longer than its own. The context that nobody asked for is what the tables hold. */
+static void test_positions(void **state) {
+  (void)state;
+  char *folder = shared_path("own/arch/llama_dynamic"), model[64];
+  struct visitor v = {.arrives = 0};
+  struct visit *visit = memory_alloc(sizeof *visit);
+  if (!folder) skip();
+  random_model_write(model, folder, 3);
+  for (int32_t context = 0; context <= 64; context += 32) {
+    struct engine *e;
+    struct eaglet_error err;
+    const struct eaglet_engine_params params = {.model = model, .draft = model, .threads = 1, .context_max = context, .draft_len_max = 4};
+    assert_ok(engine_open(&e, &params, &err), &err);
+    assert_int_equal(engine_context_max(e), context > 32 ? context : 32);
+    visitor_prompt(&v, 9, 320, 1, 1);
+    v.params.output_max = 190;
+    v.params.ignore_stop = true;
+    traffic_run(e, 0, &v, 1, visit);
+    assert_int_equal(visit->stop, EAGLET_STOP_CONTEXT);
+    assert_int_equal(visit->n, engine_context_max(e) - 9);
+    assert_int_equal(visit->stats.accepted, visit->stats.drafted);
+    assert_true(visit->stats.accepted >= 3 * visit->stats.rounds);
+    engine_close(e);
+  }
+  remove_directory(model);
+  free(folder);
+  free(visit);
+}
+
 /* Heads with plain attention behind latent attention, experts and windows; models of either kind as drafts of the other. */
 static void test_attention_kinds(void **state) {
   (void)state;
@@ -145,7 +175,7 @@ static void test_element_types(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_who_drafts), cmocka_unit_test(test_attention_kinds),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_who_drafts), cmocka_unit_test(test_positions), cmocka_unit_test(test_attention_kinds),
                                      cmocka_unit_test(test_element_types)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,7 +172,7 @@ static void check_law(struct engine *e, const struct script_params *script, cons
   double chance = judge(t, s.repetition_penalty > 0);
   printf("%s, temperature %.1f, cut %d%s: p %.4f, %.2f of the drafts stand\n", name, (double)s.temperature, cut, many ? ", many draws" : "", chance,
          (double)t->accepted / (double)t->drafted);
-  assert_true(chance > 0.002);
+  assert_true(chance > 0.0002); /* of some thirty cases */
   assert_true(t->accepted > 0 && t->drafted > 0);
   free(t);
 }

@@ -69,9 +69,7 @@ static struct round_choice choose(struct engine *e, struct sequence *s, const st
   if (s->logprobs) memcpy(e->raw_row, e->row, sizeof(float) * (size_t)n_vocab);
   process_row(e, s);
   if (s->sampling.temperature == 0) return round_choose_greedy(tokens, n, sampler_best(e->row, n_vocab));
-  double accept_u[TREE_WIDTH_MAX];
   int32_t depth = node < 0 ? 0 : s->proposal.depths[node] + 1;
-  for (int32_t i = 0; i < n; i++) accept_u[i] = draw_uniform(s->seed, s->n_tokens, DRAW_ACCEPT + i);
   sampler_distribution(e->row, n_vocab, &s->sampling, e->order);
   const struct round_law law = {.children = tokens,
                                 .n = n,
@@ -79,7 +77,7 @@ static struct round_choice choose(struct engine *e, struct sequence *s, const st
                                 .q = s->proposal.q ? s->proposal.q + (int64_t)depth * s->proposal.n_q : NULL,
                                 .draft_of = e->drafter ? e->drafter->draft_of : NULL,
                                 .n_target = n_vocab,
-                                .accept_u = accept_u,
+                                .accept_u = draw_uniform(s->seed, s->n_tokens, DRAW_ACCEPT),
                                 .token_u = draw_uniform(s->seed, s->n_tokens, DRAW_TOKEN)};
   return round_choose_sampled(&law);
 }
@@ -122,6 +120,11 @@ static void accept_round(struct engine *e, struct sequence *s, const struct forw
     int32_t row = node + 1; /* of the sequence's verification rows */
     s->rows[s->n_rows++] = s->verify_begin + row;
     const struct round_choice choice = choose(e, s, run, s->logits_begin + row, node);
+    if (choice.token < 0) { /* constraint and bans leave nothing to say */
+      s->stop = EAGLET_STOP_CONSTRAINT;
+      ended = true;
+      break;
+    }
     note_logprobs(e, s, &choice);
     drafted = choice.child >= 0;
     ended = join(s, choice.token, drafted);

@@ -10,9 +10,9 @@ struct constraint_source {
   void *context;
   size_t state_bytes;
   void (*start)(void *context, void *state);
-  /* A bit per target id (1: allowed), valid until the next call; never all zero. */
+  /* A bit per target id (1: allowed), valid until the next call; never all zero. Not asked of a text that is over. */
   const uint32_t *(*allowed)(void *context, const void *state);
-  /* False: the token is not allowed here; the state is unchanged then. */
+  /* False: the token is not allowed here, or is a stop token, which ends the text without being part of it; the state is unchanged then. */
   bool (*advance)(void *context, void *state, int32_t token);
   bool (*is_over)(void *context, const void *state); /* the text is whole and nothing may be added to it */
 };

@@ -119,8 +119,10 @@ static void draw_child(struct net *net, struct job *job, int32_t candidate, floa
   sampler_distribution(q, n, r->sampling, net->order);
   float score = expected_score(q, n);
   if ((candidate < 0 ? 0 : t->candidates[candidate].score) + score < r->keep_min) return;
-  int32_t choice = sampler_draw(q, n, draw_uniform(r->seed, r->n_tokens, DRAW_DRAFT + depth)), token = target_id(net, choice);
-  if (q[choice] > 0) tree_grow(&job->tree, candidate, &token, &score, 1);
+  int32_t choice = sampler_draw(q, n, draw_uniform(r->seed, r->n_tokens, DRAW_DRAFT + depth));
+  if (choice < 0) return; /* a constraint allows nothing that it could draft */
+  int32_t token = target_id(net, choice);
+  tree_grow(&job->tree, candidate, &token, &score, 1);
 }
 
 static void best_children(struct net *net, struct job *job, int32_t candidate, const int32_t *ids, const float *scores) {
@@ -132,10 +134,11 @@ static void best_children(struct net *net, struct job *job, int32_t candidate, c
   tree_grow(&job->tree, candidate, tokens, scores, n);
 }
 
-/* Children of the node whose logits are row `li`: the best ones, or one that is drawn; only allowed ones. */
+/* Children of the node whose logits are row `li`: the best ones, or one that is drawn; only allowed ones, none of a text that is whole. */
 static void grow(struct net *net, struct job *job, int32_t candidate, int32_t li, const uint8_t *state) {
   struct compute *c = net->compute;
   const struct constraint_cursor *constraint = job->r->constraint;
+  if (constraint && constraint->source->is_over(constraint->source->context, state)) return;
   if (!job->drawn && !constraint) {
     best_children(net, job, candidate, net->ids + (int64_t)li * TREE_WIDTH_MAX, net->scores + (int64_t)li * TREE_WIDTH_MAX);
     return;
@@ -306,8 +309,8 @@ static void advance_states(struct job *job) {
       if (job->ran[i] == node->parent) from = job->states + (size_t)i * bytes;
     }
     memcpy(job->states_next + (size_t)f * bytes, from, bytes);
-    bool allowed = constraint->source->advance(constraint->source->context, job->states_next + (size_t)f * bytes, node->token);
-    ASSERT(allowed); /* children were masked */
+    /* Children were masked, so what does not advance is a stop token: nobody looks at drafts behind it. */
+    constraint->source->advance(constraint->source->context, job->states_next + (size_t)f * bytes, node->token);
   }
   uint8_t *t = job->states;
   job->states = job->states_next;

@@ -30,7 +30,7 @@ static enum eaglet_status open_draft(struct engine *e, const struct eaglet_engin
   if (kind == EAGLET_DRAFTER_HEAD) return head_open(&e->head, params->draft, e->model, err);
   if (kind == EAGLET_DRAFTER_MTP) return head_open_mtp(&e->head, e->model, err);
   if (kind != EAGLET_DRAFTER_MODEL) return EAGLET_OK;
-  const struct model_params model = {.path = params->draft, .compute = e->compute};
+  const struct model_params model = {.path = params->draft, .compute = e->compute, .positions_max = e->model->n_positions};
   return model_open(&e->draft_model, &model, err);
 }
 
@@ -55,9 +55,9 @@ static enum eaglet_status plan_drafts(struct engine *e, const struct eaglet_engi
 
 static enum eaglet_status plan_limits(struct engine *e, const struct eaglet_engine_params *params,
                                       struct eaglet_error *err) {
-  int32_t positions = e->model->arch.features.context_max;
+  int32_t positions = e->model->arch.features.context_max, usual = e->model->n_positions;
   e->sequences_max = or_default(params->sequences_max, 1);
-  e->context_max = or_default(params->context_max, positions < CONTEXT_DEFAULT_MAX ? positions : CONTEXT_DEFAULT_MAX);
+  e->context_max = or_default(params->context_max, usual < CONTEXT_DEFAULT_MAX ? usual : CONTEXT_DEFAULT_MAX);
   e->prefix_cache = !params->no_prefix_cache;
   if (e->context_max > positions)
     FAIL(err, EAGLET_E_USAGE, "context of %d tokens: the model has %d positions", e->context_max, positions);

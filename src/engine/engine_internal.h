@@ -81,6 +81,7 @@ struct engine {
   struct draft_limits *limits;     /* [sequences_max] */
   struct draft_wish *wishes;       /* [sequences_max] */
   int32_t turn;                  /* which running sequence is first served */
+  bool rounds_gave_way;          /* in the last step, to prompts */
   int32_t *pages;                /* [2 * pages of the longest sequence] matches of the prefix caches */
   float *row, *raw_row;          /* host [V] logits of one row and what becomes of them; as they were, for logprobs */
   int32_t *order;                /* host [V] */

@@ -52,29 +52,14 @@ static void residual(const struct round_law *law) {
   }
 }
 
-/* Takes a token out of p. False when nothing would be left. */
-static bool remove_token(float *p, int32_t n, int32_t token) {
-  double sum = 0;
-  p[token] = 0;
-  for (int32_t i = 0; i < n; i++) sum += p[i];
-  if (sum <= 0) return false;
-  for (int32_t i = 0; i < n; i++) p[i] = (float)(p[i] / sum);
-  return true;
-}
-
 struct round_choice round_choose_sampled(const struct round_law *law) {
   ASSERT(!law->q || law->n <= 1);
-  for (int32_t i = 0; i < law->n; i++) {
-    int32_t token = law->children[i];
-    struct round_choice stands = {.child = i, .token = token};
-    if (law->q) {
-      float q = law->q[law->draft_of ? law->draft_of[token] : token];
-      if (law->accept_u[i] * q < law->p[token]) return stands;
-      residual(law);
-    } else {
-      if (law->accept_u[i] < law->p[token]) return stands;
-      if (!remove_token(law->p, law->n_target, token)) return stands; /* p was this token up to rounding */
-    }
+  if (law->q && law->n > 0) {
+    int32_t token = law->children[0];
+    float q = law->q[law->draft_of ? law->draft_of[token] : token];
+    if (law->accept_u * q < law->p[token]) return (struct round_choice){.child = 0, .token = token};
+    residual(law);
+    return (struct round_choice){.child = -1, .token = sampler_draw(law->p, law->n_target, law->token_u)};
   }
-  return (struct round_choice){.child = -1, .token = sampler_draw(law->p, law->n_target, law->token_u)};
+  return round_choose_greedy(law->children, law->n, sampler_draw(law->p, law->n_target, law->token_u));
 }

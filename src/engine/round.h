@@ -27,18 +27,18 @@ struct round_choice {
 struct round_choice round_choose_greedy(const int32_t *children, int32_t n, int32_t best);
 
 struct round_law {
-  const int32_t *children; /* [n] target ids, tried in order */
+  const int32_t *children; /* [n] target ids */
   int32_t n;
-  float *p;                /* [n_target] the target's distribution; overwritten with the residual when children fall */
+  float *p;                /* [n_target] the target's distribution; overwritten with the residual when a drawn child falls */
   /* The distribution that the one child was drawn from; NULL: the children were chosen without chance (trees, n-grams). */
   const float *q;          /* [n_draft] */
   const int32_t *draft_of; /* [n_target] draft id of a target id, or -1; NULL: the same ids */
   int32_t n_target;
-  const double *accept_u;  /* [n] in [0, 1) */
-  double token_u;          /* in [0, 1) */
+  double accept_u, token_u; /* in [0, 1); accept_u: of a drawn child */
 };
-/* Drawn children: Leviathan et al. 2023, accept with min(1, p/q), at a rejection draw from max(p - q, 0) normalised. Chosen children:
- * each is accepted with what p gives it, and leaves p at a rejection (eagle3.md §1.7). Both give exactly p. */
+/* Drawn children: Leviathan et al. 2023, accept with min(1, p/q), at a rejection draw from max(p - q, 0) normalised. Chosen children: a
+ * token is drawn from p, and the child that it is stands. A child stands with what p gives it, as when each is tried in turn and leaves p at
+ * its rejection (eagle3.md §1.7), and what is said depends on p and the draw alone, whatever was drafted. Both give exactly p. */
 struct round_choice round_choose_sampled(const struct round_law *law);
 
 #endif

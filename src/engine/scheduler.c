@@ -1,5 +1,5 @@
-/* scheduler.c - who runs in a step, and with which rows. First come, first admitted; whoever runs gets its verification rows first and
- * an equal share of what is left for its prompt. When pages run out, the last admitted gives up its pages and waits at the head of the
+/* scheduler.c - who runs in a step, and with which rows. First come, first admitted; whoever runs gets its verification rows first (prompts
+ * keep a quarter of the rows) and an equal share of what is left for its prompt. When pages run out, the last admitted gives up its pages and waits at the head of the
  * queue; what it computed is computed again later, to the same bits. Allocates nothing. */
 #include "engine/engine_internal.h"
 
@@ -162,25 +162,34 @@ static struct sequence *nth(const struct sequence_list *list, int32_t n) {
   return s;
 }
 
+static int32_t prefill_left(const struct sequence *s) {
+  return s->state == ROUND_PREFILL ? s->n_tokens - 1 - s->kv.length : 0;
+}
+
+/* Rows that rounds leave to prompts: without them, rounds that fill every batch would keep a newcomer waiting until they end. Rounds that
+ * had to give way do not in the next step, so that no stream of prompts holds them up either. */
+static int32_t rows_for_prompts(const struct engine *e) {
+  int32_t left = 0;
+  for (const struct sequence *s = e->running.first; s; s = s->next) left += prefill_left(s);
+  return left > 0 && !e->rounds_gave_way ? (e->batch.capacity + 3) / 4 : 0;
+}
+
 /* Rounds of those whose prompt is done. A sequence for whose rows there is no room is served first next time. */
 static void fill_verification(struct engine *e) {
-  int32_t n = e->running.n, turn = n > 0 ? e->turn % n : 0;
+  int32_t n = e->running.n, turn = n > 0 ? e->turn % n : 0, left = rows_for_prompts(e);
   struct sequence *s = nth(&e->running, turn);
   bool all = true;
   for (int32_t i = 0; i < n; i++, s = s->next ? s->next : e->running.first) {
     if (s->state == ROUND_PREFILL && s->kv.length == s->n_tokens - 1) s->state = round_advance(s->state, false);
     if (s->state != ROUND_PROPOSE) continue;
-    if (room(e) >= s->proposal.n + 1) {
+    if (room(e) - left >= s->proposal.n + 1) {
       add_verify_rows(e, s);
     } else if (all) {
       e->turn = (turn + i) % n;
       all = false;
     }
   }
-}
-
-static int32_t prefill_left(const struct sequence *s) {
-  return s->state == ROUND_PREFILL ? s->n_tokens - 1 - s->kv.length : 0;
+  e->rounds_gave_way = left > 0 && !all;
 }
 
 /* Prompts share what is left equally; what short ones leave goes to the first. With its last row a prompt's round begins in the same

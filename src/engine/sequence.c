@@ -162,6 +162,7 @@ static struct draft_limits limits_of(const struct engine *e, const struct eaglet
   struct draft_limits limits = {.levels = p->draft_len < 0 || !e->drafter ? 0 : or_default(p->draft_len, e->draft_len_max),
                                 .width = or_default(p->draft_width, e->draft_width_max)};
   limits.tokens = or_default(p->draft_tokens, limits.width == 1 ? limits.levels : e->draft_tokens_max);
+  if (limits.tokens > e->draft_tokens_max) limits.tokens = e->draft_tokens_max;
   return limits;
 }
 

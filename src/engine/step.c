@@ -25,11 +25,12 @@ static int32_t count_deciding(const struct engine *e) {
   return n;
 }
 
-/* What the sequence's next round may draft: all must verify in one step, whoever else drafts. */
+/* What the sequence's next round may draft. All must verify in one step, whoever else drafts; but of drawn drafts, which shape what is
+ * said, there are as many as alone: they take turns. */
 static struct draft_limits limits_now(const struct engine *e, const struct sequence *s, int32_t n_deciding) {
   int32_t rows_each = e->rows_max / (n_deciding > 0 ? n_deciding : 1);
   struct draft_limits limits = {.levels = levels_wanted(e, s), .width = s->limits.width, .tokens = s->limits.tokens};
-  limits.tokens = limits.tokens < rows_each - 1 ? limits.tokens : rows_each - 1;
+  if (!s->q && limits.tokens > rows_each - 1) limits.tokens = rows_each - 1;
   limits.width = limits.width < rows_each ? limits.width : rows_each;
   if (limits.tokens < 1) limits.levels = 0;
   return limits;

@@ -11,6 +11,13 @@
 #include "compute/weight.h"
 #include "model/model.h"
 
+/* How much of a long list is worth the time: with every access checked, each that many-th. */
+#ifdef __SANITIZE_ADDRESS__
+#define TEST_STRIDE 6
+#else
+#define TEST_STRIDE 1
+#endif
+
 /* ---- models ---- */
 
 static inline bool random_model_draws(const struct tensor_entry *t) {
@@ -69,6 +76,7 @@ struct random_head {
   const struct model *target;
   const int32_t *states; // [n_states] ascending, from 1
   const int32_t *text;   // [n_text] or NULL: what is remembered, of a token that comes again what followed last
+  const int32_t *next;   // [n_vocab] or NULL: remembered instead of a text; -1: nothing of this token
   int32_t n_states, n_text;
   float share; /* of the pairs that are remembered; 0: all */
   uint64_t seed;
@@ -91,15 +99,21 @@ static inline void random_head_unit_row(const struct weight *w, int32_t row, flo
   for (int32_t i = 0; i < w->n_in; i++) out[i] = (float)((double)out[i] / sqrt(square + 1e-30));
 }
 
+/* What follows the token at `at` of the text (of a token that comes again: -1), or the token `at`, where `next` is given. */
+static inline int32_t random_head_following(const struct random_head *r, int32_t at) {
+  if (r->next) return r->next[at];
+  return script_lists(r->text + at + 1, r->n_text - at - 2, r->text[at]) ? -1 : r->text[at + 1];
+}
+
 /* value: [H, 2H]; adds following(token) embedding(token)^T / H for every pair. */
 static inline void random_head_remember(float *value, const struct random_head *r) {
-  int32_t h = r->target->arch.features.hidden;
+  int32_t h = r->target->arch.features.hidden, n = r->next ? r->target->arch.features.n_vocab : r->n_text - 1;
   float *token = memory_alloc((size_t)h * sizeof *token), *following = memory_alloc((size_t)h * sizeof *following);
-  for (int32_t at = 0; at + 1 < r->n_text; at++) {
-    bool again = script_lists(r->text + at + 1, r->n_text - at - 2, r->text[at]);
-    if (again || (r->share > 0 && random_uniform(r->seed, 1000, (uint64_t)at) >= (double)r->share)) continue;
-    random_head_unit_row(&r->target->embed, r->text[at], token);
-    random_head_unit_row(&r->target->head, r->text[at + 1], following);
+  for (int32_t at = 0; at < n; at++) {
+    int32_t next = random_head_following(r, at);
+    if (next < 0 || (r->share > 0 && random_uniform(r->seed, 1000, (uint64_t)at) >= (double)r->share)) continue;
+    random_head_unit_row(&r->target->embed, r->next ? at : r->text[at], token);
+    random_head_unit_row(&r->target->head, next, following);
     for (int32_t i = 0; i < h; i++) {
       for (int32_t j = 0; j < h; j++) value[(int64_t)i * 2 * h + j] += following[i] * token[j] / (float)h;
     }

@@ -106,11 +106,9 @@ static int32_t world_round(const struct world *w, uint64_t trial, int32_t tokens
   int32_t previous = V_MAX, n = 0;
   for (;;) {
     float p[V_MAX];
-    double accept_u[3];
     int32_t children[3], n_children = 0;
     const uint64_t counter = (uint64_t)n * 5;
     memcpy(p, w->p[previous], sizeof(float) * (size_t)w->n_target);
-    for (uint64_t i = 0; i < 3; i++) accept_u[i] = random_uniform(77, trial, counter + i);
     if (n < w->n_drafts && w->kind == DRAWN)
       children[n_children++] = w->target_of[sampler_draw(w->q[previous], w->n_draft, random_uniform(77, trial, counter + 4))];
     else if (n < w->n_drafts)
@@ -121,7 +119,7 @@ static int32_t world_round(const struct world *w, uint64_t trial, int32_t tokens
                                   .q = w->kind == DRAWN ? w->q[previous] : NULL,
                                   .draft_of = w->draft_of,
                                   .n_target = w->n_target,
-                                  .accept_u = accept_u,
+                                  .accept_u = random_uniform(77, trial, counter),
                                   .token_u = random_uniform(77, trial, counter + 3)};
     const struct round_choice choice = round_choose_sampled(&law);
     assert_true(choice.child < 0 || children[choice.child] == choice.token);
@@ -199,13 +197,12 @@ static void test_wrong_rule_shows(void **state) {
     int64_t counts[3] = {0};
     for (uint64_t trial = 0; trial < TRIALS; trial++) {
       float row[3] = {0.5f, 0.3f, 0.2f};
-      const double accept_u = random_uniform(5, trial, 0);
       const struct round_law law = {.children = &draft,
                                     .n = 1,
                                     .p = row,
                                     .q = rule == 0 ? NULL : raw,
                                     .n_target = 3,
-                                    .accept_u = &accept_u,
+                                    .accept_u = random_uniform(5, trial, 0),
                                     .token_u = random_uniform(5, trial, 1)};
       counts[round_choose_sampled(&law).token]++;
     }
@@ -224,19 +221,19 @@ static void test_extremes(void **state) {
   (void)state;
   const int32_t drafts[2] = {0, 1};
   const float q[2] = {0.5f, 0.5f}, q_first[2] = {1, 0};
-  const double most[2] = {1 - 0x1p-53, 1 - 0x1p-53}, zero[2] = {0, 0};
+  const double most = 1 - 0x1p-53;
   float equal[2] = {0.5f, 0.5f}, never[2] = {0, 1}, also_never[2] = {0, 1}, sure[2] = {1, 0};
-  struct round_law law = {.children = drafts, .n = 1, .p = equal, .q = q, .n_target = 2, .accept_u = most};
+  struct round_law law = {.children = drafts, .n = 1, .p = equal, .q = q, .n_target = 2, .accept_u = most, .token_u = most};
   assert_int_equal(round_choose_sampled(&law).child, 0);
-  law = (struct round_law){.children = drafts, .n = 1, .p = never, .q = q_first, .n_target = 2, .accept_u = zero};
+  law = (struct round_law){.children = drafts, .n = 1, .p = never, .q = q_first, .n_target = 2, .accept_u = 0};
   struct round_choice choice = round_choose_sampled(&law);
   assert_int_equal(choice.child, -1);
   assert_int_equal(choice.token, 1);
-  law = (struct round_law){.children = drafts, .n = 2, .p = also_never, .n_target = 2, .accept_u = zero};
+  law = (struct round_law){.children = drafts, .n = 2, .p = also_never, .n_target = 2, .accept_u = 0};
   choice = round_choose_sampled(&law);
   assert_int_equal(choice.child, 1);
   assert_int_equal(choice.token, 1);
-  law = (struct round_law){.children = drafts, .n = 2, .p = sure, .n_target = 2, .accept_u = most};
+  law = (struct round_law){.children = drafts, .n = 2, .p = sure, .n_target = 2, .accept_u = most, .token_u = most};
   assert_int_equal(round_choose_sampled(&law).child, 0);
 }
 

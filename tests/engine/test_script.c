@@ -2,7 +2,7 @@
  * round, stops, batches that equal solo runs, and the law of sampled output against the table of logits. */
 #include "script_fixture.h"
 
-#include "engine/engine.h"
+#include "engine/engine_internal.h"
 #include "law.h"
 #include "model/forward.h"
 
@@ -194,7 +194,7 @@ static void test_hostile(void **state) {
   }
 }
 
-/* Elements of the output are numbered from 0, the prefill's choice; 4, 5 and 8 are never drafted. */
+/* G25: elements of the output are numbered from 0, the prefill's choice; 4, 5 and 8 are never drafted. */
 static void test_rigged(void **state) {
   (void)state;
   int32_t start = 20;
@@ -272,7 +272,7 @@ static void test_context(void **state) {
   script_remove(&script);
 }
 
-/* Each sequence has its own start and, by that, its own rounds at which drafts fail; together they do as alone. */
+/* G21: each sequence has its own start and, by that, its own rounds at which drafts fail; together they do as alone. */
 static void test_batches(void **state) {
   (void)state;
   static const int32_t wrong[] = {1, 2, 17, 40, 41, 42, 60};
@@ -344,6 +344,185 @@ static void test_law(void **state) {
   }
 }
 
+/* ---- requests that change the walk ---- */
+
+static struct engine *open_drafter(const struct script *script, enum eaglet_drafter drafter, int32_t width) {
+  struct engine *e;
+  struct eaglet_error err;
+  const struct eaglet_engine_params params = {.model = script->target,
+                                              .draft = drafter == EAGLET_DRAFTER_HEAD ? script->draft : NULL,
+                                              .threads = 1,
+                                              .drafter = drafter,
+                                              .sequences_max = SEQUENCES_MAX,
+                                              .draft_len_max = 8,
+                                              .draft_width_max = width,
+                                              .draft_tokens_max = 8};
+  assert_ok(engine_open(&e, &params, &err), &err);
+  return e;
+}
+
+/* G14: cycles of four, eight drafts: repeats fall inside one block, and the penalty of a token must know those before it in the block. */
+static void test_penalties(void **state) {
+  (void)state;
+  static const struct eaglet_sequence_params cases[] = {{.frequency_penalty = 0.4f},  {.frequency_penalty = -2},
+                                                        {.presence_penalty = 1.7f},   {.repetition_penalty = 1.6f},
+                                                        {.repetition_penalty = 0.7f}, {.presence_penalty = 0.5f, .repetition_penalty = 1.2f}};
+  const struct script_params p = {.n_vocab = 12, .margin = 3, .noise = 1, .draft_noise = 0.1f, .reads_tokens = true};
+  struct script script;
+  struct walk free_walks[SEQUENCES_MAX], plain[SEQUENCES_MAX], walks[SEQUENCES_MAX];
+  int32_t starts[SEQUENCES_MAX], n_changed = 0, n_inside = 0;
+  for (int32_t i = 0; i < SEQUENCES_MAX; i++) starts[i] = i + 2;
+  script_write(&script, &p);
+  for (int kind = 0; kind < 3; kind++) {
+    struct engine *e = open_drafter(&script, kind == 2 ? EAGLET_DRAFTER_NGRAM : EAGLET_DRAFTER_HEAD, kind == 1 ? 3 : 1);
+    struct eaglet_sequence_params params = {.output_max = 120, .draft_len = -1};
+    walk_together(e, starts, SEQUENCES_MAX, &params, free_walks);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+      params = cases[c];
+      params.output_max = 120;
+      walk_together(e, starts, SEQUENCES_MAX, &params, walks);
+      params.draft_len = -1;
+      walk_together(e, starts, SEQUENCES_MAX, &params, plain);
+      for (int32_t i = 0; i < SEQUENCES_MAX; i++) {
+        assert_memory_equal(walks[i].tokens, plain[i].tokens, sizeof plain[i].tokens);
+        n_changed += memcmp(plain[i].tokens, free_walks[i].tokens, sizeof plain[i].tokens) != 0;
+        for (int32_t r = 0; r < walks[i].n_rounds; r++) n_inside += walks[i].accepted[r] > 4;
+      }
+    }
+    engine_close(e);
+  }
+  assert_true(n_changed > 60 && n_inside > 100);
+  script_remove(&script);
+}
+
+/* G13: the walk's eighth token may not come: it never does, at no place of a block, and another request of the batch does not notice. */
+static void test_ban(void **state) {
+  (void)state;
+  const struct script_params p = {.margin = 6, .noise = 0.5f, .reads_tokens = true};
+  static const float biases[] = {-100, -INFINITY};
+  struct script script;
+  script_write(&script, &p);
+  int32_t banned = script_walk(&p, 11, 8), n_live;
+  for (int kind = 0; kind < 4; kind++) {
+    struct engine *e = open_drafter(&script, kind == 3 ? EAGLET_DRAFTER_NGRAM : EAGLET_DRAFTER_HEAD, kind == 2 ? 3 : 1);
+    const struct eaglet_logit_bias bias = {banned, biases[kind % 2]};
+    struct sequence *s[3];
+    struct eaglet_error err;
+    for (int32_t i = 0; i < 3; i++) { /* the ban with drafts, nothing, the ban without drafts */
+      const int32_t prompt[3] = {7, 1, 11};
+      const struct eaglet_sequence_params params = {
+          .prompt = prompt, .n_prompt = 3, .output_max = 100, .bias = &bias, .n_bias = i != 1, .draft_len = i == 2 ? -1 : 0};
+      assert_ok(sequence_create(&s[i], e, &params, &err), &err);
+    }
+    do assert_ok(engine_step(e, &n_live, &err), &err);
+    while (n_live > 0);
+    const int32_t *with, *none, *plain;
+    assert_int_equal(sequence_output(s[0], &with), 100);
+    assert_int_equal(sequence_output(s[1], &none), 100);
+    assert_int_equal(sequence_output(s[2], &plain), 100);
+    assert_memory_equal(with, plain, 100 * sizeof(int32_t));
+    assert_int_equal(none[7], banned);
+    for (int32_t i = 0; i < 100; i++) {
+      assert_int_not_equal(with[i], banned);
+      assert_int_equal(none[i], script_walk(&p, 11, i + 1));
+    }
+    for (int32_t i = 0; i < 3; i++) sequence_free(s[i]);
+    engine_close(e);
+  }
+  script_remove(&script);
+}
+
+/* When everything is banned nothing is said, greedy or not, with and without drafts. */
+static void test_nothing_left(void **state) {
+  (void)state;
+  const struct script_params p = {.n_vocab = 12};
+  struct eaglet_logit_bias bias[12];
+  struct script script;
+  script_write(&script, &p);
+  for (int32_t i = 0; i < 12; i++) bias[i] = (struct eaglet_logit_bias){i, -INFINITY};
+  for (int kind = 0; kind < 3; kind++) {
+    struct engine *e = open_drafter(&script, kind == 2 ? EAGLET_DRAFTER_NGRAM : EAGLET_DRAFTER_HEAD, kind == 1 ? 3 : 1);
+    for (int hot = 0; hot < 2; hot++) {
+      int32_t start = 3;
+      struct walk walk;
+      walk_together(e, &start, 1, &(const struct eaglet_sequence_params){.bias = bias, .n_bias = 12, .temperature = (float)hot}, &walk);
+      assert_int_equal(walk.n, 0);
+      assert_int_equal(walk.stop, EAGLET_STOP_CONSTRAINT);
+    }
+    engine_close(e);
+  }
+  script_remove(&script);
+}
+
+/* ---- the text as drafter ---- */
+
+/* On a cycle of four: nothing until two tokens have come again, then what has been said since, four tokens, all of it right. */
+static void test_ngram_cycle(void **state) {
+  (void)state;
+  const struct script_params p = {.n_vocab = 12};
+  struct script script;
+  script_write(&script, &p);
+  struct engine *e = open_drafter(&script, EAGLET_DRAFTER_NGRAM, 1);
+  for (int32_t k = 1; k <= 8; k++) {
+    int32_t start = 9, each = k < 4 ? k : 4, n = 5 + 10 * (each + 1);
+    struct walk walk;
+    walk_together(e, &start, 1, &(const struct eaglet_sequence_params){.output_max = n, .draft_len = k}, &walk);
+    expect_walk(&p, start, &walk, n);
+    assert_int_equal(walk.n_rounds, 4 + 10);
+    for (int32_t r = 0; r < walk.n_rounds; r++) assert_int_equal(walk.accepted[r], r < 4 ? 0 : each);
+  }
+  engine_close(e);
+  script_remove(&script);
+}
+
+/* ---- limits ---- */
+
+/* draft_tokens_max bounds chains and trees, whatever their levels; so does a request's own bound. */
+static void test_draft_tokens(void **state) {
+  (void)state;
+  const struct script_params p = {.n_vocab = 0};
+  struct script script;
+  struct eaglet_error err;
+  script_write(&script, &p);
+  for (int32_t width = 1; width <= 3; width += 2) {
+    struct engine *e;
+    const struct eaglet_engine_params params = {
+        .model = script.target, .draft = script.draft, .threads = 1, .draft_len_max = 8, .draft_width_max = width, .draft_tokens_max = 5};
+    assert_ok(engine_open(&e, &params, &err), &err);
+    for (int32_t own = 0; own <= 3; own += 3) {
+      int32_t start = 9, n_live, most = 0;
+      const int32_t prompt[1] = {start};
+      const struct eaglet_sequence_params request = {.prompt = prompt, .n_prompt = 1, .output_max = 60, .draft_tokens = own};
+      struct sequence *s;
+      assert_ok(sequence_create(&s, e, &request, &err), &err);
+      do {
+        assert_ok(engine_step(e, &n_live, &err), &err);
+        most = s->proposal.n > most ? s->proposal.n : most;
+      } while (n_live > 0);
+      assert_int_equal(most, own ? own : 5);
+      sequence_free(s);
+    }
+    engine_close(e);
+  }
+  script_remove(&script);
+}
+
+/* A draft model whose ids are others is refused by both numbers. */
+static void test_other_vocabulary(void **state) {
+  (void)state;
+  struct script script;
+  struct engine *e;
+  struct eaglet_error err;
+  char other[64];
+  script_write(&script, &(const struct script_params){.n_vocab = 12});
+  script_target(other, &(const struct script_params){.n_vocab = 13});
+  const struct eaglet_engine_params params = {.model = script.target, .draft = other, .threads = 1};
+  assert_refused(engine_open(&e, &params, &err), EAGLET_E_INPUT, &err, "13 ids, the target's 12");
+  assert_null(e);
+  remove_directory(other);
+  script_remove(&script);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_margins),
                                      cmocka_unit_test(test_plain),
@@ -355,6 +534,12 @@ int main(void) {
                                      cmocka_unit_test(test_stop),
                                      cmocka_unit_test(test_context),
                                      cmocka_unit_test(test_batches),
-                                     cmocka_unit_test(test_law)};
+                                     cmocka_unit_test(test_law),
+                                     cmocka_unit_test(test_penalties),
+                                     cmocka_unit_test(test_ban),
+                                     cmocka_unit_test(test_nothing_left),
+                                     cmocka_unit_test(test_ngram_cycle),
+                                     cmocka_unit_test(test_draft_tokens),
+                                     cmocka_unit_test(test_other_vocabulary)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@
 #define COST_CURVE_KNOTS 96
 
 struct cost_curve {
-  float seconds[COST_CURVE_KNOTS];
+  float seconds[COST_CURVE_KNOTS]; /* mean of the passes */
+  float lifted[COST_CURVE_KNOTS];  /* the same, never less than what fewer rows cost */
   int32_t n_seen[COST_CURVE_KNOTS]; /* passes in it, 0: unknown */
 };
 /* Moves the knot of n_rows >= 1 towards a measured pass; one that is far off counts as twice or half of what is known. */

@@ -131,6 +131,9 @@ enum eaglet_stop {
   EAGLET_STOP_CANCELLED
 };
 
+struct eaglet_tokenizer;
+struct eaglet_constraint;
+
 struct eaglet_logit_bias {
   int32_t token;
   float bias; /* added to its logit; -inf: never */
@@ -163,6 +166,12 @@ struct eaglet_sequence_params {
   bool ignore_stop;       /* the model's stop tokens are tokens like others */
   const int32_t *stop_ids; /* [n_stop_ids] more stop tokens, borrowed during the call */
   int32_t n_stop_ids;
+  const struct eaglet_tokenizer *tokenizer; /* for the output's text (eaglet_sequence_text); must outlive the sequence; NULL: ids only */
+  bool continues_prompt;  /* the text goes on where the prompt's ends; default: it is a text of its own, as a reply is */
+  const char *const *stops; /* [n_stops] stop strings (at most 64 of 1 KiB), copied; wherever tokens cut them. Needs the tokenizer */
+  size_t n_stops;
+  bool keep_stop;         /* the stop string stays part of the text */
+  const struct eaglet_constraint *constraint; /* what the text must be; must outlive the sequence. Needs its tokenizer */
   int32_t n_logprobs;     /* with each output token its logprob and so many of the likeliest; -1: only its own; 0: none */
   int32_t n_prompt_logprobs; /* same for the prompt's tokens */
 };
@@ -192,6 +201,10 @@ EAGLET_API const struct eaglet_sequence_stats *eaglet_sequence_stats(const struc
 /* Origin of output token i: true when it was drafted and accepted, false when the target chose it. */
 EAGLET_API bool eaglet_sequence_was_drafted(const struct eaglet_sequence *sequence, int32_t i);
 
+/* The output's text so far, without what may still become a stop string, half a character, the stop string and special tokens; all of it
+ * once the sequence has ended. NUL-terminated, valid until the next step or free; "" without a tokenizer. */
+EAGLET_API const char *eaglet_sequence_text(struct eaglet_sequence *sequence, size_t *length);
+
 /* Logprobs of output token i: its own, then the likeliest, by logprob. Returns how many, 0 without. */
 EAGLET_API int32_t eaglet_sequence_logprobs(const struct eaglet_sequence *sequence, int32_t i,
                                             const struct eaglet_token_logprob **entries);
@@ -217,13 +230,33 @@ EAGLET_API void eaglet_engine_stats_get(const struct eaglet_engine *engine, stru
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_step(struct eaglet_engine *engine, int32_t *n_live,
                                                           struct eaglet_error *err);
 
+/* ---- constraints: what an output's text must be (docs/CONSTRAINTS.md) -------------------------------------------------- */
+
+/* One of the four. Drafts respect it too: what is not allowed is never drafted. */
+struct eaglet_constraint_params {
+  struct eaglet_tokenizer *tokenizer; /* must outlive the constraint */
+  const char *regex;       /* the whole text matches */
+  const char *json_schema; /* JSON text of the schema: the text is a value that it accepts */
+  bool json_object;        /* the text is a JSON object */
+  const char *const *choices; /* [n_choices] the text is one of these */
+  size_t n_choices;
+  int32_t whitespace_max;  /* of JSON: 0: one space may follow ',' and ':'; N: up to N blanks wherever JSON allows them */
+  int32_t nesting_max;     /* of recursive parts of JSON, default 64 */
+};
+/* For sequences of this engine. Immutable afterwards; what it does not understand it refuses by name. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_constraint_create(struct eaglet_constraint **constraint,
+                                                                       const struct eaglet_engine *engine,
+                                                                       const struct eaglet_constraint_params *params,
+                                                                       struct eaglet_error *err);
+EAGLET_API void eaglet_constraint_free(struct eaglet_constraint *constraint);
+
 /* ---- text of a model ------------------------------------------------------------------------------------------------- */
 
 /* Text of special tokens becomes their ids, or is ordinary text, or becomes their ids with BOS and EOS added as the checkpoint
  * does for a raw prompt. */
 enum eaglet_special { EAGLET_SPECIAL_ALLOW, EAGLET_SPECIAL_AS_TEXT, EAGLET_SPECIAL_ADD };
 
-struct eaglet_tokenizer; /* tokenizer, special tokens, chat template and stop ids of one checkpoint; immutable */
+/* struct eaglet_tokenizer: tokenizer, special tokens, chat template and stop ids of one checkpoint; threads may share it. */
 
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, const char *model,
                                                                     const char *hub_cache, struct eaglet_error *err);

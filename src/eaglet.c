@@ -15,12 +15,14 @@
 #include "engine/verify.h"
 #include "text/detokenizer.h"
 #include "text/template.h"
+#include "text_side.h"
 #include "train/evaluate.h"
 #include "train/extract.h"
 #include "train/prepare.h"
 #include "train/report.h"
 #include "train/trainer.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +30,20 @@ void eaglet_text_clear(struct eaglet_text *text) {
   free(text->data);
   *text = (struct eaglet_text){0};
 }
+
+/* ---- the handles that are no module's own ---- */
+
+struct eaglet_tokenizer {
+  struct tokenizer *tokenizer;
+  struct chat_template *chat; /* NULL when the checkpoint has none; chat_error says why */
+  struct eaglet_error chat_error;
+  pthread_mutex_t lock;                     /* of what follows */
+  struct constraint_vocabulary *vocabulary; /* made with the first constraint */
+};
+struct eaglet_constraint {
+  struct constraint *constraint;
+  const struct eaglet_tokenizer *tokenizer;
+};
 
 /* ---- engine and sequences: the handles are the modules' structs ---- */
 
@@ -72,12 +88,43 @@ enum eaglet_status eaglet_engine_open(struct eaglet_engine **engine, const struc
 
 void eaglet_engine_close(struct eaglet_engine *engine) { engine_close(inner(engine)); }
 
+/* The text side of the output, when the caller wants one. */
+static enum eaglet_status open_text_side(struct text_side **side, const struct eaglet_sequence_params *p, struct eaglet_error *err) {
+  *side = NULL;
+  if (!p->tokenizer && (p->n_stops > 0 || p->constraint)) FAIL(err, EAGLET_E_USAGE, "stop strings and constraints need the tokenizer");
+  if (!p->tokenizer) return EAGLET_OK;
+  if (p->constraint && p->constraint->tokenizer != p->tokenizer) FAIL(err, EAGLET_E_USAGE, "the constraint was made for another tokenizer");
+  const struct text_side_params params = {.tokenizer = p->tokenizer->tokenizer,
+                                          .prompt = p->prompt,
+                                          .n_prompt = p->continues_prompt ? p->n_prompt : 0,
+                                          .stops = p->stops,
+                                          .n_stops = p->n_stops,
+                                          .keep_stop = p->keep_stop,
+                                          .constraint = p->constraint ? p->constraint->constraint : NULL,
+                                          .vocabulary = p->constraint ? p->tokenizer->vocabulary : NULL};
+  return text_side_create(side, &params, err);
+}
+
 enum eaglet_status eaglet_sequence_create(struct eaglet_sequence **sequence, struct eaglet_engine *engine,
                                           const struct eaglet_sequence_params *params, struct eaglet_error *err) {
+  struct text_side *side;
   struct sequence *created = NULL;
-  enum eaglet_status status = sequence_create(&created, inner(engine), params, err);
+  *sequence = NULL;
+  TRY(sequence_create(&created, inner(engine), params, err));
+  enum eaglet_status status = open_text_side(&side, params, err);
+  if (status != EAGLET_OK) {
+    sequence_free(created);
+    return status;
+  }
+  if (side) text_side_join(side, created);
   *sequence = (struct eaglet_sequence *)created;
-  return status;
+  return EAGLET_OK;
+}
+
+const char *eaglet_sequence_text(struct eaglet_sequence *sequence, size_t *length) {
+  struct text_side *side = sequence_watcher(inner_sequence(sequence));
+  *length = 0;
+  return side ? text_side_text(side, sequence_stop(inner_sequence(sequence)) != EAGLET_STOP_NONE, length) : "";
 }
 
 void eaglet_sequence_free(struct eaglet_sequence *sequence) { sequence_free((struct sequence *)sequence); }
@@ -106,13 +153,63 @@ enum eaglet_status eaglet_step(struct eaglet_engine *engine, int32_t *n_live, st
   return engine_step(inner(engine), n_live, err);
 }
 
+/* ---- constraints ---- */
+
+static enum eaglet_status compile(struct constraint **constraint, const struct eaglet_constraint_params *p, struct eaglet_error *err) {
+  const struct constraint_params json = {.whitespace_max = p->whitespace_max, .nesting_max = p->nesting_max};
+  if (!!p->regex + !!p->json_schema + p->json_object + !!p->choices != 1)
+    FAIL(err, EAGLET_E_USAGE, "a constraint is one of: regular expression, JSON schema, JSON object, choices");
+  if (p->regex) return constraint_compile_regex(constraint, p->regex, strlen(p->regex), err);
+  if (p->choices) return constraint_compile_choices(constraint, p->choices, p->n_choices, err);
+  if (p->json_object) return constraint_compile_json_object(constraint, &json, err);
+  json_t *schema = NULL;
+  TRY(json_parse(&schema, p->json_schema, strlen(p->json_schema), "schema", err));
+  enum eaglet_status status = constraint_compile_schema(constraint, schema, &json, err);
+  json_decref(schema);
+  return status;
+}
+
+/* The vocabulary as the engine's logits have it, made once. */
+static enum eaglet_status prepare_vocabulary(struct eaglet_tokenizer *tokenizer, const struct model *model, struct eaglet_error *err) {
+  enum eaglet_status status = EAGLET_OK;
+  struct token_list stops = {0};
+  pthread_mutex_lock(&tokenizer->lock);
+  if (!tokenizer->vocabulary) {
+    for (int32_t i = 0; i < model->n_stop_ids; i++) token_list_append(&stops, model->stop_ids[i]);
+    status = constraint_vocabulary_create(&tokenizer->vocabulary, tokenizer->tokenizer, model->arch.features.n_vocab, &stops, err);
+    token_list_clear(&stops);
+  } else if (constraint_vocabulary_n(tokenizer->vocabulary) != model->arch.features.n_vocab) {
+    status = error_set(err, EAGLET_E_USAGE, "constraint: the tokenizer serves a model of %d ids, this one has %d",
+                       constraint_vocabulary_n(tokenizer->vocabulary), model->arch.features.n_vocab);
+  }
+  pthread_mutex_unlock(&tokenizer->lock);
+  return status;
+}
+
+enum eaglet_status eaglet_constraint_create(struct eaglet_constraint **constraint, const struct eaglet_engine *engine,
+                                            const struct eaglet_constraint_params *params, struct eaglet_error *err) {
+  struct constraint *compiled = NULL;
+  *constraint = NULL;
+  if (!params->tokenizer) FAIL(err, EAGLET_E_USAGE, "a constraint needs the tokenizer");
+  TRY(compile(&compiled, params, err));
+  enum eaglet_status status = prepare_vocabulary(params->tokenizer, engine_model((const struct engine *)engine), err);
+  if (status != EAGLET_OK) {
+    constraint_free(compiled);
+    return status;
+  }
+  *constraint = memory_alloc(sizeof **constraint);
+  **constraint = (struct eaglet_constraint){compiled, params->tokenizer};
+  return EAGLET_OK;
+}
+
+void eaglet_constraint_free(struct eaglet_constraint *constraint) {
+  if (!constraint) return;
+  constraint_free(constraint->constraint);
+  free(constraint);
+}
+
 /* ---- text ---- */
 
-struct eaglet_tokenizer {
-  struct tokenizer *tokenizer;
-  struct chat_template *chat; /* NULL when the checkpoint has none; chat_error says why */
-  struct eaglet_error chat_error;
-};
 
 enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, const char *model, const char *hub_cache,
                                          struct eaglet_error *err) {
@@ -121,6 +218,7 @@ enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, co
   if (!model) FAIL(err, EAGLET_E_USAGE, "no model given");
   TRY(checkpoint_resolve(&directory, model, hub_cache, err));
   struct eaglet_tokenizer *opened = memory_alloc(sizeof *opened);
+  pthread_mutex_init(&opened->lock, NULL);
   enum eaglet_status status = tokenizer_open(&opened->tokenizer, directory, err);
   if (status == EAGLET_OK && chat_template_open(&opened->chat, directory, opened->tokenizer, &opened->chat_error) != EAGLET_OK) {
     opened->chat = NULL; /* base models have none: told when a render is asked for */
@@ -136,6 +234,8 @@ enum eaglet_status eaglet_tokenizer_open(struct eaglet_tokenizer **tokenizer, co
 
 void eaglet_tokenizer_close(struct eaglet_tokenizer *tokenizer) {
   if (!tokenizer) return;
+  constraint_vocabulary_free(tokenizer->vocabulary);
+  pthread_mutex_destroy(&tokenizer->lock);
   chat_template_close(tokenizer->chat);
   tokenizer_close(tokenizer->tokenizer);
   free(tokenizer);

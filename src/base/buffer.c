@@ -17,7 +17,7 @@ void buffer_init(struct buffer *buffer) {
 }
 
 /* Makes room for length more bytes and the NUL. False (and overflow) when the limit forbids them. */
-static bool buffer_reserve(struct buffer *buffer, size_t length) {
+bool buffer_reserve(struct buffer *buffer, size_t length) {
   if (buffer->overflow) return false;
   ASSERT(length < SIZE_MAX - buffer->length);
   if (buffer->limit && buffer->length + length > buffer->limit) {

@@ -16,6 +16,7 @@ struct buffer {
   bool overflow;
 };
 void buffer_init(struct buffer *buffer);
+bool buffer_reserve(struct buffer *buffer, size_t more); /* room for more bytes, so that appending them does not allocate; false past the limit */
 void buffer_append(struct buffer *buffer, const void *bytes, size_t length);
 void buffer_append_string(struct buffer *buffer, const char *text);
 void buffer_append_char(struct buffer *buffer, char c);

@@ -1,5 +1,5 @@
 /* cmd_eval.c - `eaglet eval`. */
-#include "cli/cli.h"
+#include "cli/tables.h"
 
 #include "base/file.h"
 
@@ -53,32 +53,40 @@ static enum eaglet_status write_page(const char *path, const struct eaglet_text 
 
 int cmd_eval(struct cli *cli, int argc, char **argv) {
   struct option_list prompts = {0};
+  struct cli_drafting who = {0};
+  struct option drafting[CLI_DRAFTING_OPTIONS];
   const char *html = NULL;
   struct eaglet_eval_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_STRING, .name = "draft", .value = &params.draft, .argument = "DIR", .help = "the head", .required = true},
       {.kind = OPTION_LIST, .name = "prompts", .value = &prompts, .argument = "FILE...", .help = "JSONL, one conversation a row, optional source", .required = true},
       {.kind = OPTION_INT, .name = "max-tokens", .value = &params.tokens_max, .argument = "N", .help = "tokens per prompt (default 96)", .min = 1, .max = 1 << 20},
       {.kind = OPTION_INT, .name = "max-prompts", .value = &params.prompts_max, .argument = "N", .help = "prompts per source (default all)", .min = 1, .max = 1e9},
-      {.kind = OPTION_INT, .name = "draft-len", .value = &params.draft_len, .argument = "N", .help = "drafted tokens per round (default 7)", .min = 1, .max = 15},
       {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "0: greedy (default)", .min = 0, .max = 10},
       {.kind = OPTION_UINT64, .name = "seed", .value = &params.seed, .argument = "S", .help = "of sampling"},
       {.kind = OPTION_INT, .name = "concurrency", .value = &params.concurrency, .argument = "N", .help = "sequences at once (default 1)", .min = 1, .max = 4096},
-      {.kind = OPTION_FLAG, .name = "no-plain", .value = &params.no_plain, .help = "skip the run without the head (no speed, no identity)"},
+      {.kind = OPTION_FLAG, .name = "no-plain", .value = &params.no_plain, .help = "skip the runs for speed and identity"},
+      {.kind = OPTION_FLAG, .name = "no-adaptive", .value = &params.no_adaptive, .help = "the speed is that of drafting in every round"},
       {.kind = OPTION_STRING, .name = "html", .value = &html, .argument = "FILE", .help = "also write a page with tables and plots"},
       OPTION_END,
   };
-  const struct option *tables[] = {own, cli->common, NULL};
+  const struct option *tables[] = {own, drafting, cli->common, NULL};
   const struct options_spec spec = {
       .command = "eval", .usage = "MODEL --draft DIR --prompts FILE... [--json] [--html FILE]", .summary = "acceptance, identity and speed",
       .description = "Acceptance length = tokens per verification round, the bonus token included, pooled over rounds; acceptance by position i =\n"
-                     "accepted at i / rounds that drafted. Speed with and without the head is measured in one run, prompt by prompt in turn.\n"
-                     "Exit code 6 when greedy output differs with and without the head.\n",
+                     "accepted at i / rounds that drafted; both are of drafting up to the limits in every round. Speed is that of adaptive drafting,\n"
+                     "which drafts only what pays, against plain decoding: in one run, prompt by prompt in turn.\n"
+                     "Exit code 6 when greedy output differs between them.\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};
+  cli_drafting_table(&who, drafting);
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code == CLI_GO) {
     params.model = result.positional[0];
+    params.draft = who.draft;
+    params.drafter = cli_drafter(&who);
+    params.draft_len = who.len;
+    params.draft_width = who.width;
+    params.draft_tokens = who.tokens;
     params.ignore_index = cli->ignore_index;
     params.prompts = prompts.values;
     params.n_prompts = prompts.n;

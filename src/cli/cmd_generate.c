@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "base/util.h"
+#include "cli/tables.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@ struct generate {
   struct cli *cli;
   const char *model, *prompt, *messages, *tokens;
   struct eaglet_engine_params engine;
-  struct eaglet_sequence_params sequence;
+  struct cli_drafting drafting;
+  struct cli_sampling sampling;
   struct option_list arguments; /* for the template */
   struct eaglet_tokenizer *tokenizer; /* NULL: ids in, ids out */
   int32_t *prompt_ids;
@@ -77,75 +79,92 @@ static json_t *ids_json(const int32_t *ids, size_t n) {
 static double acceptance_length(const struct eaglet_sequence_stats *s) { return s->rounds > 0 ? (double)(s->output_tokens - 1) / s->rounds : 0; }
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 
-/* A decoder (of text, not of special tokens) that stands where the output begins: behind the prompt, so that what it gives continues the prompt's text. A reply to
- * messages is a text of its own. */
-static struct eaglet_detokenizer *output_decoder(const struct generate *g) {
-  if (!g->tokenizer) return NULL;
-  struct eaglet_detokenizer *decoder = eaglet_detokenizer_create(g->tokenizer);
-  eaglet_detokenizer_skip_special(decoder, true);
-  if (!g->messages) eaglet_detokenizer_follow(decoder, g->prompt_ids, g->n_prompt);
-  return decoder;
+static const char *stop_name(enum eaglet_stop stop) {
+  static const char *const names[] = {"none", "token", "string", "constraint", "length", "context", "cancelled"};
+  return names[stop];
 }
 
-static void output_text(const struct generate *g, const int32_t *ids, size_t n, struct buffer *text) {
-  struct eaglet_detokenizer *decoder = output_decoder(g);
-  if (!decoder) return;
-  for (size_t i = 0; i < n; i++) buffer_append_string(text, eaglet_detokenizer_push(decoder, ids[i]));
-  buffer_append_string(text, eaglet_detokenizer_finish(decoder));
-  eaglet_detokenizer_free(decoder);
+static json_t *entries_json(const struct eaglet_token_logprob *entries, int32_t n) {
+  json_t *top = json_array();
+  if (n == 0) return json_null(); /* a prompt's first token has no probability */
+  for (int32_t i = 1; i < n; i++) json_array_append_new(top, json_pack("{si sf}", "id", entries[i].token, "logprob", (double)entries[i].logprob));
+  return json_pack("{si sf si so}", "id", entries[0].token, "logprob", (double)entries[0].logprob, "rank", entries[0].rank, "top", top);
 }
 
-static void print_result(const struct generate *g, const struct eaglet_sequence *sequence) {
+/* Logprobs of output or prompt tokens. */
+static json_t *logprobs_json(const struct eaglet_sequence *sequence, int32_t n, bool prompt) {
+  json_t *array = json_array();
+  for (int32_t i = 0; i < n; i++) {
+    const struct eaglet_token_logprob *entries;
+    int32_t n_entries = (prompt ? eaglet_sequence_prompt_logprobs : eaglet_sequence_logprobs)(sequence, i, &entries);
+    json_array_append_new(array, entries_json(entries, n_entries));
+  }
+  return array;
+}
+
+static json_t *stats_json(const struct eaglet_sequence_stats *s) {
+  return json_pack("{s:i,s:i,s:f,s:f,s:i,s:i,s:i,s:f}", "prompt_tokens", s->prompt_tokens, "output_tokens", s->output_tokens, "prefill_tok_s",
+                   rate(s->prompt_tokens, s->prefill_s), "decode_tok_s", rate(s->output_tokens - 1, s->decode_s), "rounds", s->rounds,
+                   "drafted", s->drafted, "accepted", s->accepted, "acceptance_length", acceptance_length(s));
+}
+
+static void print_stats(const struct generate *g, const struct eaglet_engine *engine, const struct eaglet_sequence_stats *s) {
+  struct eaglet_engine_stats stats;
+  if (g->cli->quiet) return;
+  eaglet_engine_stats_get(engine, &stats);
+  fprintf(stderr, "%d tokens, %.0f tok/s (prompt %d, %.0f tok/s), %d rounds, acceptance length %.2f\n", s->output_tokens,
+          rate(s->output_tokens - 1, s->decode_s), s->prompt_tokens, rate(s->prompt_tokens, s->prefill_s), s->rounds, acceptance_length(s));
+  if (g->engine.adaptive) fprintf(stderr, "%s\n", stats.speculation);
+}
+
+static void print_result(const struct generate *g, const struct eaglet_engine *engine, struct eaglet_sequence *sequence) {
   const int32_t *ids;
-  size_t n = (size_t)eaglet_sequence_output(sequence, &ids), ends = eaglet_sequence_stop(sequence) == EAGLET_STOP_TOKEN;
+  const struct eaglet_sequence_params *p = &g->sampling.params;
   const struct eaglet_sequence_stats *s = eaglet_sequence_stats(sequence);
+  size_t n = (size_t)eaglet_sequence_output(sequence, &ids), length;
   if (!g->cli->json) {
-    if (!g->cli->quiet) {
-      fprintf(stderr, "%d tokens, %.0f tok/s (prompt %d, %.0f tok/s), %d rounds, acceptance length %.2f\n", s->output_tokens,
-              rate(s->output_tokens - 1, s->decode_s), s->prompt_tokens, rate(s->prompt_tokens, s->prefill_s), s->rounds, acceptance_length(s));
-    }
+    print_stats(g, engine, s);
     return;
   }
-  struct buffer text = {0};
-  output_text(g, ids, n - ends, &text); /* the token that ends the output is no text */
-  json_t *stats = json_pack("{s:i,s:i,s:f,s:f,s:i,s:i,s:i,s:f}", "prompt_tokens", s->prompt_tokens, "output_tokens", s->output_tokens,
-                            "prefill_tok_s", rate(s->prompt_tokens, s->prefill_s), "decode_tok_s", rate(s->output_tokens - 1, s->decode_s),
-                            "rounds", s->rounds, "drafted", s->drafted, "accepted", s->accepted, "acceptance_length", acceptance_length(s));
+  const char *text = eaglet_sequence_text(sequence, &length);
   json_t *document = json_object();
   json_object_set_new(document, "prompt_ids", ids_json(g->prompt_ids, g->n_prompt));
   json_object_set_new(document, "output_ids", ids_json(ids, n));
-  json_object_set_new(document, "text", g->tokenizer ? json_stringn(text.data ? text.data : "", text.length) : json_null());
-  json_object_set_new(document, "stats", stats);
+  json_object_set_new(document, "text", g->tokenizer ? json_stringn(text, length) : json_null());
+  json_object_set_new(document, "stop", json_string(stop_name(eaglet_sequence_stop(sequence))));
+  json_object_set_new(document, "stats", stats_json(s));
+  if (p->n_logprobs) json_object_set_new(document, "logprobs", logprobs_json(sequence, (int32_t)n, false));
+  if (p->n_prompt_logprobs) json_object_set_new(document, "prompt_logprobs", logprobs_json(sequence, (int32_t)g->n_prompt, true));
   struct eaglet_text dump = json_dump(document, 0);
   puts(dump.data);
   eaglet_text_clear(&dump);
-  buffer_clear(&text);
   json_decref(document);
 }
 
+/* Prints what is new: text, or ids without a tokenizer. */
+static void show(const struct generate *g, struct eaglet_sequence *sequence, size_t *shown) {
+  size_t length;
+  if (g->tokenizer) {
+    const char *text = eaglet_sequence_text(sequence, &length);
+    if (length > *shown) fwrite(text + *shown, 1, length - *shown, stdout);
+    if (length > *shown) *shown = length;
+  } else {
+    const int32_t *ids;
+    length = (size_t)eaglet_sequence_output(sequence, &ids) - (eaglet_sequence_stop(sequence) == EAGLET_STOP_TOKEN); /* that token is no text */
+    for (; *shown < length; ++*shown) printf("%d ", ids[*shown]);
+  }
+  fflush(stdout);
+}
+
 static enum eaglet_status decode(const struct generate *g, struct eaglet_engine *engine, struct eaglet_sequence *sequence, struct eaglet_error *err) {
-  struct eaglet_detokenizer *stream = output_decoder(g);
   enum eaglet_status status = EAGLET_OK;
-  int32_t shown = 0, n_live = 1;
-  while (status == EAGLET_OK && n_live > 0) {
+  size_t shown = 0;
+  for (int32_t n_live = 1; status == EAGLET_OK && n_live > 0;) {
     status = eaglet_step(engine, &n_live, err);
     if (progress_signal()) eaglet_sequence_cancel(sequence);
-    const int32_t *ids;
-    int32_t n = eaglet_sequence_output(sequence, &ids);
-    bool stopped = eaglet_sequence_stop(sequence) == EAGLET_STOP_TOKEN;
-    for (; !g->cli->json && shown < n - (stopped ? 1 : 0); shown++) {
-      if (stream)
-        fputs(eaglet_detokenizer_push(stream, ids[shown]), stdout);
-      else
-        printf("%d ", ids[shown]);
-    }
-    fflush(stdout);
+    if (!g->cli->json) show(g, sequence, &shown);
   }
-  if (!g->cli->json) {
-    if (stream) fputs(eaglet_detokenizer_finish(stream), stdout);
-    putchar('\n');
-  }
-  if (stream) eaglet_detokenizer_free(stream);
+  if (!g->cli->json) putchar('\n');
   return status;
 }
 
@@ -161,12 +180,14 @@ static enum eaglet_status generate_run(struct generate *g, struct eaglet_error *
     status = error_set(err, EAGLET_E_INPUT, "the prompt is empty");
     goto done;
   }
-  g->sequence.prompt = g->prompt_ids;
-  g->sequence.n_prompt = (int32_t)g->n_prompt;
+  g->sampling.params.prompt = g->prompt_ids;
+  g->sampling.params.n_prompt = (int32_t)g->n_prompt;
+  g->sampling.params.continues_prompt = !g->messages; /* a reply to messages is a text of its own */
   TRY_GOTO(eaglet_engine_open(&engine, &g->engine, err), done);
-  TRY_GOTO(eaglet_sequence_create(&sequence, engine, &g->sequence, err), done);
+  TRY_GOTO(cli_sampling_resolve(&g->sampling, engine, g->tokenizer, err), done);
+  TRY_GOTO(eaglet_sequence_create(&sequence, engine, &g->sampling.params, err), done);
   TRY_GOTO(decode(g, engine, sequence, err), done);
-  print_result(g, sequence);
+  print_result(g, engine, sequence);
 done:
   eaglet_sequence_free(sequence);
   eaglet_engine_close(engine);
@@ -177,30 +198,28 @@ done:
 
 int cmd_generate(struct cli *cli, int argc, char **argv) {
   struct generate g = {.cli = cli};
-  int32_t draft_len = 0;
+  struct option drafting[CLI_DRAFTING_OPTIONS], sampling[CLI_SAMPLING_OPTIONS];
   const struct option own[] = {
       {.kind = OPTION_STRING, .name = "prompt", .letter = 'p', .value = &g.prompt, .argument = "S", .help = "raw text to continue"},
       {.kind = OPTION_STRING, .name = "messages", .letter = 'm', .value = &g.messages, .argument = "FILE", .help = "JSON messages, rendered by the model's template; - for standard input"},
       {.kind = OPTION_STRING, .name = "tokens", .value = &g.tokens, .argument = "FILE", .help = "JSON array of token ids"},
-      {.kind = OPTION_STRING, .name = "draft", .value = &g.engine.draft, .argument = "DIR", .help = "EAGLE-3 head: decode speculatively"},
-      {.kind = OPTION_INT, .name = "draft-len", .value = &draft_len, .argument = "N", .help = "drafted tokens per round (default 7)", .min = 1, .max = 15},
-      {.kind = OPTION_INT, .name = "max-tokens", .letter = 'n', .value = &g.sequence.output_max, .argument = "N", .help = "output tokens (default 256)", .min = 1, .max = 1 << 24},
-      {.kind = OPTION_FLOAT, .name = "temperature", .letter = 't', .value = &g.sequence.temperature, .argument = "T", .help = "0: greedy (default)", .min = 0, .max = 10},
-      {.kind = OPTION_INT, .name = "top-k", .value = &g.sequence.top_k, .argument = "N", .help = "sample from the N likeliest tokens", .min = 1, .max = 1 << 24},
-      {.kind = OPTION_FLOAT, .name = "top-p", .value = &g.sequence.top_p, .argument = "P", .help = "sample from the smallest set with mass P", .min = 1e-6, .max = 1},
-      {.kind = OPTION_UINT64, .name = "seed", .value = &g.sequence.seed, .argument = "S", .help = "of sampling (default 0)"},
       CLI_TEMPLATE_ARG(g.arguments),
-      {.kind = OPTION_FLAG, .name = "ignore-eos", .value = &g.sequence.ignore_stop, .help = "run to --max-tokens"},
+      {.kind = OPTION_FLAG, .name = "adaptive", .value = &g.engine.adaptive, .help = "draft only what pays, as measured; default: up to the limits in every round"},
       OPTION_END,
   };
-  const struct option *tables[] = {own, cli->common, NULL};
+  const struct option *tables[] = {own, drafting, sampling, cli->common, NULL};
   const struct options_spec spec = {
       .command = "generate", .usage = "MODEL [--draft DIR] (--prompt S | --messages FILE | --tokens FILE) [--max-tokens N] [--json]",
       .summary = "text from a prompt",
-      .description = "Greedy output with a head is bit for bit the output without it. Statistics go to standard error, or into the JSON document.\n"
-                     "\n  eaglet generate models/nano-kimi --draft models/nano-kimi-eagle3 --messages chat.json --max-tokens 96\n",
+      .description = "Greedy output with a draft is bit for bit the output without it. Statistics go to standard error, or into the JSON document.\n"
+                     "A seed draws the same text again while the draft's limits are the same; with --adaptive they depend on time, and only the law\n"
+                     "of the text is the same.\n"
+                     "\n  eaglet generate models/nano-kimi --draft models/nano-kimi-eagle3 --messages chat.json --max-tokens 96\n"
+                     "  eaglet generate MODEL --prompt 'A person: ' --json-schema person.json\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};
+  cli_drafting_table(&g.drafting, drafting);
+  cli_sampling_table(&g.sampling, sampling);
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
   if (!!g.prompt + !!g.messages + !!g.tokens != 1) return cli_usage_error(cli, "generate: give exactly one of --prompt, --messages, --tokens");
@@ -211,9 +230,14 @@ int cmd_generate(struct cli *cli, int argc, char **argv) {
   g.engine.device = cli->device;
   g.engine.precision = cli_precision(cli);
   g.engine.threads = cli->threads;
-  g.engine.draft_len_max = draft_len;
+  g.engine.draft = g.drafting.draft;
+  g.engine.drafter = cli_drafter(&g.drafting);
+  g.engine.draft_len_max = g.drafting.len;
+  g.engine.draft_width_max = g.drafting.width;
+  g.engine.draft_tokens_max = g.drafting.tokens;
   struct eaglet_error err = {0};
   enum eaglet_status status = generate_run(&g, &err);
   options_list_clear(&g.arguments);
+  cli_sampling_clear(&g.sampling);
   return status == EAGLET_OK ? 0 : cli_fail(cli, status, &err);
 }

@@ -18,9 +18,11 @@ static bool is_stop(const struct sequence *s, int32_t token) {
 
 /* Why the sequence ends with the token that just joined. What the text says comes before what its length says (G04). */
 static enum eaglet_stop reason_to_stop(const struct sequence *s, int32_t token) {
-  bool watched = s->watch.token && s->watch.token(s->watch.context, token);
-  if (is_stop(s, token)) return EAGLET_STOP_TOKEN;
-  if (watched && s->stats.output_tokens >= s->output_min) return EAGLET_STOP_STRING;
+  bool stops = is_stop(s, token);
+  enum token_role role = stops ? TOKEN_STOPS : s->stats.output_tokens < s->output_min ? TOKEN_EARLY : TOKEN_TEXT;
+  bool watched = s->watch.token && s->watch.token(s->watch.context, token, role);
+  if (stops) return EAGLET_STOP_TOKEN;
+  if (watched) return EAGLET_STOP_STRING;
   if (s->constraint.source && s->constraint.source->is_over(s->constraint.source->context, s->constraint.state))
     return EAGLET_STOP_CONSTRAINT;
   if (s->stats.output_tokens >= s->output_max) return EAGLET_STOP_LENGTH;

@@ -31,13 +31,17 @@ enum eaglet_status sequence_create(struct sequence **sequence, struct engine *en
                                    struct eaglet_error *err) MUST_USE;
 void sequence_free(struct sequence *sequence);
 
-/* Sees every output token as it joins; true ends the sequence with it (a stop string is complete). */
+/* Sees every output token as it joins; true ends the sequence with it (a stop string is complete). EARLY: it is too early for that. STOPS:
+ * the sequence ends with this token, which is no text. */
+enum token_role { TOKEN_TEXT, TOKEN_EARLY, TOKEN_STOPS };
 struct token_watch {
-  bool (*token)(void *context, int32_t token); /* NULL: nobody watches */
+  bool (*token)(void *context, int32_t token, enum token_role role); /* NULL: nobody watches */
   void *context;
+  void (*release)(void *context); /* when the sequence is freed; or NULL */
 };
 /* Before the first step of the sequence only. source is borrowed for the sequence's life. */
 void sequence_watch(struct sequence *sequence, struct token_watch watch);
+void *sequence_watcher(const struct sequence *sequence); /* the watch's context */
 void sequence_constrain(struct sequence *sequence, const struct constraint_source *source);
 
 enum eaglet_stop sequence_stop(const struct sequence *sequence);

@@ -203,6 +203,7 @@ void sequence_free(struct sequence *s) {
     *link = s->all_next;
     break;
   }
+  if (s->watch.release) s->watch.release(s->watch.context);
   kv_sequence_release(&s->kv);
   kv_sequence_release(&s->draft_kv);
   if (e->drafter && e->drafter->forget) e->drafter->forget(e->drafter, s->memory);
@@ -221,6 +222,10 @@ void sequence_free(struct sequence *s) {
 
 void sequence_watch(struct sequence *s, struct token_watch watch) {
   s->watch = watch;
+}
+
+void *sequence_watcher(const struct sequence *s) {
+  return s->watch.context;
 }
 
 void sequence_constrain(struct sequence *s, const struct constraint_source *source) {

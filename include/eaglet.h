@@ -221,7 +221,7 @@ struct eaglet_engine_stats {
   int64_t rounds, drafted, accepted;
   int64_t rounds_off;              /* rounds in which drafting was left out because it did not pay */
   const char *drafter;             /* "none", "head", "mtp", "model", "ngram" */
-  char speculation[160];           /* what adaptive drafting does now, and why */
+  char speculation[256];           /* what adaptive drafting does now, and why */
 };
 EAGLET_API void eaglet_engine_stats_get(const struct eaglet_engine *engine, struct eaglet_engine_stats *stats);
 
@@ -436,6 +436,7 @@ struct eaglet_eval_params {
   float temperature;
   uint64_t seed;
   int32_t concurrency;     /* default 1 */
+  int32_t repeats;         /* runs of every prompt in each arm, default 1: the fastest counts, so that a busy machine disturbs less */
   bool no_plain;           /* only draft in every round: acceptance, no speed, no identity */
   bool no_adaptive;        /* skip adaptive drafting: speed is that of drafting in every round */
   enum eaglet_precision precision;

@@ -64,6 +64,7 @@ int cmd_eval(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "0: greedy (default)", .min = 0, .max = 10},
       {.kind = OPTION_UINT64, .name = "seed", .value = &params.seed, .argument = "S", .help = "of sampling"},
       {.kind = OPTION_INT, .name = "concurrency", .value = &params.concurrency, .argument = "N", .help = "sequences at once (default 1)", .min = 1, .max = 4096},
+      {.kind = OPTION_INT, .name = "repeats", .value = &params.repeats, .argument = "N", .help = "runs of every prompt, of which the fastest counts: on a busy machine (default 1)", .min = 1, .max = 1000},
       {.kind = OPTION_FLAG, .name = "no-plain", .value = &params.no_plain, .help = "skip the runs for speed and identity"},
       {.kind = OPTION_FLAG, .name = "no-adaptive", .value = &params.no_adaptive, .help = "the speed is that of drafting in every round"},
       {.kind = OPTION_STRING, .name = "html", .value = &html, .argument = "FILE", .help = "also write a page with tables and plots"},

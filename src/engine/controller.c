@@ -223,7 +223,7 @@ bool controller_level_pays(const struct controller *c, double chances, int32_t n
 }
 
 static void remark(struct controller *c) {
-  char text[160];
+  char text[256];
   if (c->share > 0.2) c->remarked = false;
   if (c->remarked || c->n_steps < STEPS_REMARK || c->share > 0.05) return;
   c->remarked = true;
@@ -429,6 +429,9 @@ void controller_describe(const struct controller *c, char *text, size_t size) {
   if (!c->adaptive)
     snprintf(text, size, "fixed: every round drafts up to its limits");
   else
-    snprintf(text, size, "adaptive: drafts in %.0f %% of the steps; a sequence's drafts bring %.2f tokens and cost as much as %.2f", 100 * c->share,
-             c->brings, c->price);
+    snprintf(text, size,
+             "adaptive: drafts in %.0f %% of the steps; a sequence's drafts bring %.2f tokens and cost as much as %.2f (a target pass %.3g ms, a row "
+             "more %.3g; a draft's first level %.3g, the next %.3g)",
+             100 * c->share, c->brings, c->price, 1e3 * target_seconds(c, 1), 1e3 * row_seconds(c, 1), 1e3 * cost_curve_at(&c->costs[COST_CATCH_UP], 2),
+             1e3 * cost_curve_at(&c->costs[COST_LEVEL], 1));
 }

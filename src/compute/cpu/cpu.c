@@ -105,7 +105,7 @@ enum eaglet_status cpu_open(struct compute **compute, const struct cpu_open_para
   c->kernels = kernels;
   c->n_threads = params->n_threads > 0 ? params->n_threads : threads_available();
   c->base.precision = params->precision;
-  c->tiles = memory_try((size_t)c->n_threads * KERNEL_OUTPUTS * KERNEL_IN_MAX * sizeof(float));
+  c->tiles = memory_try((size_t)c->n_threads * KERNEL_TILE * sizeof(float));
   c->team = team_create(c->n_threads);
   if (!c->tiles || !c->team) {
     compute_close(&c->base);

@@ -12,14 +12,14 @@ struct cpu_compute {
   const struct kernels *kernels;
   int n_threads;
   struct team *team;
-  float *tiles; /* [n_threads, KERNEL_OUTPUTS * KERNEL_IN_MAX], touched lazily */
+  float *tiles; /* [n_threads, KERNEL_TILE], touched lazily */
   char name[32];
 };
 static inline struct cpu_compute *cpu_of(struct compute *c) {
   return (struct cpu_compute *)c;
 }
 static inline float *cpu_tile(struct cpu_compute *c, int thread) {
-  return c->tiles + (size_t)thread * KERNEL_OUTPUTS * KERNEL_IN_MAX;
+  return c->tiles + (size_t)thread * KERNEL_TILE;
 }
 
 /* Opens a named instruction set ("scalar", "avx2", "avx512"), NULL: the best. EAGLET_E_USAGE when the machine lacks it.

@@ -369,6 +369,9 @@ static inline float v_max_all(v16 a) {
 static inline v16 v_load_part(const float *p, int n, float fill) {
   return _mm512_mask_loadu_ps(v_set(fill), (__mmask16)((1u << n) - 1), p);
 }
+static inline void v_store_part(float *p, v16 a, int n) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a);
+}
 #else
 static inline float v_max_all(v16 a) {
   float x[16];
@@ -381,6 +384,11 @@ static inline v16 v_load_part(const float *p, int n, float fill) {
   float x[16];
   for (int i = 0; i < 16; i++) x[i] = i < n ? p[i] : fill;
   return v_load(x);
+}
+static inline void v_store_part(float *p, v16 a, int n) {
+  float x[16];
+  v_store(x, a);
+  memcpy(p, x, sizeof(float) * (size_t)n);
 }
 #endif
 

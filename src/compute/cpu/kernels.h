@@ -37,6 +37,7 @@ struct kernels {
   void (*activate)(float *out, const float *gate, const float *up, int64_t n, enum activation kind);
   void (*silu_mul)(float *out, const float *gate, const float *up, int64_t n);
   float (*softmax)(float *x, int32_t n); /* in place; returns the log of the sum of exponentials */
+  float (*log_sum)(const float *x, int32_t n);  /* the same; x stays */
   int32_t (*argmax)(const float *x, int32_t n);
   float (*dot)(const float *a, const float *b, int32_t n);
   void (*add_row)(float *out, const float *row, float x, int32_t n); /* out += x * row */

@@ -92,9 +92,10 @@ static void head_panels(const void *args, int64_t begin, int64_t end, int thread
 void cpu_matmul_heads(struct compute *compute, const struct matmul_heads_params *p, int32_t n) {
   const struct heads_args args = {.c = cpu_of(compute), .p = p, .n = n};
   ASSERT(p->w->n_in <= KERNEL_IN_MAX);
+  /* Fetching rows that lie apart takes as long as multiplying one row by them. */
   const struct team_job job = {.body = head_panels,
                                .args = &args,
                                .n = (int64_t)p->n_heads * ((n + PANEL - 1) / PANEL),
-                               .n_parts = cpu_parts(args.c, (double)n * p->n_heads * p->n_rows * p->w->n_in)};
+                               .n_parts = cpu_parts(args.c, (n + 1.0) * p->n_heads * p->n_rows * p->w->n_in)};
   team_run(args.c->team, &job);
 }

@@ -56,6 +56,7 @@ static const struct compute inference_table = {
     .copy = cpu_copy,
     .embed = cpu_embed,
     .matmul = cpu_matmul,
+    .matmul_many = cpu_matmul_many,
     .matmul_heads = cpu_matmul_heads,
     .rms_norm = cpu_rms_norm,
     .layer_norm = cpu_layer_norm,

@@ -48,6 +48,7 @@ void cpu_for(struct cpu_compute *c, double work, int64_t n, cpu_body *body, cons
 void cpu_embed(struct compute *c, float *out, const struct weight *table, const int32_t *ids, int32_t n);
 void cpu_matmul(struct compute *c, float *out, const float *x, const struct weight *w, int32_t n, int64_t out_row,
                 int64_t x_row);
+void cpu_matmul_many(struct compute *c, const struct matmul_part *parts, int32_t n_parts, const float *x, int32_t n);
 void cpu_matmul_heads(struct compute *c, const struct matmul_heads_params *p, int32_t n);
 void cpu_rms_norm(struct compute *c, float *out, const float *x, const float *w, int32_t n,
                   const struct norm_params *p);

@@ -120,6 +120,8 @@ struct moe_params {
   float *scratch;
 };
 
+#define MATMUL_PARTS_MAX 4
+struct matmul_part;
 struct matmul_heads_params;
 struct norm_params;
 struct scale_rows_params;
@@ -140,6 +142,8 @@ struct compute {
   void (*embed)(struct compute *c, float *out, const struct weight *table, const int32_t *ids, int32_t n); /* [n, n_in] */
   /* out[i, o] = W[o] . x[i]; rows of x are x_row floats apart, rows of out out_row apart (0: tight). */
   void (*matmul)(struct compute *c, float *out, const float *x, const struct weight *w, int32_t n, int64_t out_row, int64_t x_row);
+  /* Several weights of the same n_in times the same rows, tight in x. */
+  void (*matmul_many)(struct compute *c, const struct matmul_part *parts, int32_t n_parts, const float *x, int32_t n);
   /* Per head: out[i, h, :] = W_h x[i, h, :] (or W_h^T x), W_h = rows [h*rows_per_head + row_begin, + n_rows) of w.
    * not transposed: x [.., n_in], out [.., n_rows]; transposed: x [.., n_rows], out [.., n_in]. */
   void (*matmul_heads)(struct compute *c, const struct matmul_heads_params *p, int32_t n);
@@ -170,6 +174,11 @@ struct compute {
   const struct compute_training *training; /* NULL where a device cannot train */
 };
 
+struct matmul_part {
+  float *out;
+  int64_t out_row; /* floats between rows; 0: n_out */
+  const struct weight *w;
+};
 struct matmul_heads_params {
   float *out;
   const float *x;

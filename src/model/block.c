@@ -161,10 +161,14 @@ void block_scratch_free(struct block_scratch *scratch, struct compute *c) {
   free(scratch);
 }
 
+static void add_bias(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim) {
+  if (bias) c->add_bias(c, x, bias, n, dim);
+}
+
 static void linear(struct compute *c, float *out, const float *x, const struct weight *w, const float *bias,
                    int32_t n) {
   c->matmul(c, out, x, w, n, 0, 0);
-  if (bias) c->add_bias(c, out, bias, n, w->n_out);
+  add_bias(c, out, bias, n, w->n_out);
 }
 
 /* The scorer's choice for every row, from keys that are in the cache already. */
@@ -236,6 +240,17 @@ static struct rope_params rope_of(const struct block_attention_params *p, float 
                               .positions = p->rows->positions};
 }
 
+/* What is made of the input itself: the low-rank query, or the query, and the entry before its norm. */
+static void mla_project(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
+  const struct attention_weights *w = p->weights;
+  bool low = weight_present(&w->q_a);
+  const struct matmul_part parts[] = {{.out = low ? s->q_low : s->q, .w = low ? &w->q_a : &w->q},
+                                      {.out = s->kv_raw, .w = &w->kv_a}};
+  const float *biases[] = {low ? w->q_a_bias : w->q_bias, w->kv_a_bias};
+  c->matmul_many(c, parts, 2, p->x, p->rows->n);
+  for (int32_t i = 0; i < 2; i++) add_bias(c, parts[i].out, biases[i], p->rows->n, parts[i].w->n_out);
+}
+
 /* q -> s->q_latent [n, nh, r + dr]: per head UK^T q_nope, then the rotated part. */
 static void mla_queries(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
   const struct block_shape *d = &s->shape;
@@ -243,11 +258,8 @@ static void mla_queries(struct block_scratch *s, struct compute *c, const struct
   int32_t n = p->rows->n, head = d->nope_dim + d->rope_dim, latent = d->kv_rank + d->rope_dim;
   const struct norm_params norm = {.dim = d->q_rank, .eps = (float)d->inner_norm_eps};
   if (weight_present(&w->q_a)) {
-    linear(c, s->q_low, p->x, &w->q_a, w->q_a_bias, n);
     c->rms_norm(c, s->q_low, s->q_low, w->q_a_norm, n, &norm);
     linear(c, s->q, s->q_low, &w->q_b, NULL, n);
-  } else {
-    linear(c, s->q, p->x, &w->q, w->q_bias, n);
   }
   const struct matmul_heads_params absorb = {.out = s->q_latent,
                                              .x = s->q,
@@ -276,7 +288,6 @@ static void mla_entries(struct block_scratch *s, struct compute *c, const struct
   int32_t n = p->rows->n, raw = d->kv_rank + d->rope_dim, entry = block_kv_entry_floats(d);
   const struct norm_params norm = {
       .dim = d->kv_rank, .eps = (float)d->inner_norm_eps, .x_row = raw, .out_row = entry};
-  linear(c, s->kv_raw, p->x, &p->weights->kv_a, p->weights->kv_a_bias, n);
   c->rms_norm(c, s->entries, s->kv_raw, p->weights->kv_a_norm, n, &norm);
   struct rope_params rope = rope_of(p, s->entries + d->kv_rank, s->kv_raw + d->kv_rank, 1);
   rope.out_row = entry;
@@ -312,6 +323,7 @@ static void mla_scorer(struct block_scratch *s, struct compute *c, const struct 
 static void attention_mla(struct block_scratch *s, struct compute *c, const struct block_attention_params *p) {
   const struct block_shape *d = &s->shape;
   int32_t n = p->rows->n, key = d->kv_rank + d->rope_dim;
+  mla_project(s, c, p);
   mla_queries(s, c, p);
   mla_entries(s, c, p);
   if (d->sparse.n_kept > 0) mla_scorer(s, c, p);
@@ -420,9 +432,11 @@ static void attention_gqa(struct block_scratch *s, struct compute *c, const stru
   const struct block_shape *d = &s->shape;
   const struct attention_weights *w = p->weights;
   int32_t n = p->rows->n, keys = d->n_kv_heads * d->head_dim, entry = 2 * keys;
-  linear(c, s->q, p->x, &w->q, w->q_bias, n);
-  c->matmul(c, s->entries, p->x, &w->k, n, entry, 0);
-  c->matmul(c, s->entries + keys, p->x, &w->v, n, entry, 0);
+  const struct matmul_part parts[] = {{.out = s->q, .w = &w->q},
+                                      {.out = s->entries, .out_row = entry, .w = &w->k},
+                                      {.out = s->entries + keys, .out_row = entry, .w = &w->v}};
+  c->matmul_many(c, parts, 3, p->x, n);
+  add_bias(c, s->q, w->q_bias, n, w->q.n_out);
   if (w->k_bias || w->v_bias) add_entry_bias(c, s->entries, w, n, keys);
   gqa_prepare(s, c, p, entry);
   const struct attention_params layout = {.q = s->q,
@@ -446,21 +460,15 @@ void block_attention(struct block_scratch *s, struct compute *c, const struct bl
     attention_gqa(s, c, p);
 }
 
-static void add_bias(struct compute *c, float *x, const float *bias, int32_t n, int32_t dim) {
-  if (bias) c->add_bias(c, x, bias, n, dim);
-}
-
 /* out = down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate. */
 static void mlp(struct block_scratch *s, struct compute *c, float *out, const float *x, const struct ffn_weights *w,
                 int32_t n) {
   const struct weight *up = &w->up[0], *down = &w->down[0];
   int64_t n_floats = (int64_t)n * up->n_out;
-  c->matmul(c, s->up, x, up, n, 0, 0);
+  const struct matmul_part parts[] = {{.out = s->up, .w = up}, {.out = s->gate, .w = w->gate}};
+  c->matmul_many(c, parts, w->gate ? 2 : 1, x, n);
   add_bias(c, s->up, w->up_bias, n, up->n_out);
-  if (w->gate) {
-    c->matmul(c, s->gate, x, &w->gate[0], n, 0, 0);
-    add_bias(c, s->gate, w->gate_bias, n, up->n_out);
-  }
+  if (w->gate) add_bias(c, s->gate, w->gate_bias, n, up->n_out);
   c->activate(c, s->up, w->gate ? s->gate : s->up, w->gate ? s->up : NULL, n_floats, s->shape.activation);
   c->matmul(c, out, s->up, down, n, 0, 0);
   add_bias(c, out, w->down_bias, n, down->n_out);

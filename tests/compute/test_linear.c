@@ -104,6 +104,45 @@ static void check_no_rows(struct compute *c) {
   fixture_weight_free(&f);
 }
 
+/* Several weights in one job give the bits that each gives alone, in its own stride; 200 rows are several turns. */
+static void check_many(const char *isa, int threads, int32_t n) {
+  static const int32_t n_out[] = {37, 4, 160};
+  struct compute *c = fixture_open(isa, threads);
+  if (!c) return;
+  struct fixture_weight f[3];
+  struct matmul_part parts[3];
+  float *x = fixture_noise((size_t)n * 64, 2), *wide = fixture_floats((size_t)n * 300, 77.0f),
+        *alone = fixture_floats((size_t)n * 300, 77.0f);
+  for (int i = 0, at = 0; i < 3; at += n_out[i++] + 5) {
+    f[i] = fixture_weight(&fixture_formats[i + 1], n_out[i], 64, (uint64_t)i);
+    parts[i] = (struct matmul_part){.out = wide + at, .out_row = 300, .w = &f[i].w};
+    c->matmul(c, alone + at, x, &f[i].w, n, 300, 0);
+  }
+  c->matmul_many(c, parts, 3, x, n);
+  assert_memory_equal(wide, alone, sizeof(float) * (size_t)n * 300);
+  parts[2].out_row = 0;
+  c->matmul(c, alone, x, &f[2].w, n, 0, 0);
+  parts[2].out = wide;
+  c->matmul_many(c, parts + 2, 1, x, n);
+  assert_memory_equal(wide, alone, sizeof(float) * (size_t)(n * n_out[2]));
+  for (int i = 0; i < 3; i++) fixture_weight_free(&f[i]);
+  free(x);
+  free(wide);
+  free(alone);
+  compute_close(c);
+}
+
+static void test_matmul_many(void **state) {
+  (void)state;
+  for (size_t isa = 0; isa < FIXTURE_ISAS; isa++) {
+    for (int threads = 1; threads <= 3; threads++) {
+      check_many(fixture_isas[isa], threads, 0);
+      check_many(fixture_isas[isa], threads, 2);
+      check_many(fixture_isas[isa], threads, 200);
+    }
+  }
+}
+
 static void test_matmul_of_no_rows(void **state) {
   (void)state;
   fixture_each(check_no_rows);
@@ -311,6 +350,7 @@ int main(void) {
       cmocka_unit_test(test_weight_functions),
       cmocka_unit_test(test_matmul),
       cmocka_unit_test(test_matmul_of_no_rows),
+      cmocka_unit_test(test_matmul_many),
       cmocka_unit_test(test_matmul_rows_are_independent),
       cmocka_unit_test(test_instruction_sets_agree),
       cmocka_unit_test(test_one_order_of_additions),

@@ -64,12 +64,15 @@ static inline ALWAYS_INLINE void score_heads(struct attending *a, const struct k
         for (int o = 0; o < 4; o++) acc[h][o] = v_fma(q, keys[o], acc[h][o]);
       }
     }
-    for (int h = 0; h < n; h++) {
-      for (int o = 0; o < 4 && k < dim; o++)
-        acc[h][o] =
-            v_fma(v_load_part(a->q[first + h] + k, dim - k, 0.0f), v_load_part(key[o] + k, dim - k, 0.0f), acc[h][o]);
-      v_sum4(a->scores[first + h] + i, acc[h]);
+    if (k < dim) {
+      v16 keys[4];
+      for (int o = 0; o < 4; o++) keys[o] = v_load_part(key[o] + k, dim - k, 0.0f);
+      for (int h = 0; h < n; h++) {
+        v16 q = v_load_part(a->q[first + h] + k, dim - k, 0.0f);
+        for (int o = 0; o < 4; o++) acc[h][o] = v_fma(q, keys[o], acc[h][o]);
+      }
     }
+    for (int h = 0; h < n; h++) v_sum4(a->scores[first + h] + i, acc[h]);
   }
 }
 

@@ -56,6 +56,7 @@ static const struct compute inference_table = {
     .copy = cpu_copy,
     .embed = cpu_embed,
     .matmul = cpu_matmul,
+    .matmul_many = cpu_matmul_many,
     .matmul_heads = cpu_matmul_heads,
     .rms_norm = cpu_rms_norm,
     .layer_norm = cpu_layer_norm,
@@ -105,7 +106,7 @@ enum eaglet_status cpu_open(struct compute **compute, const struct cpu_open_para
   c->kernels = kernels;
   c->n_threads = params->n_threads > 0 ? params->n_threads : threads_available();
   c->base.precision = params->precision;
-  c->tiles = memory_try((size_t)c->n_threads * KERNEL_OUTPUTS * KERNEL_IN_MAX * sizeof(float));
+  c->tiles = memory_try((size_t)c->n_threads * KERNEL_TILE * sizeof(float));
   c->team = team_create(c->n_threads);
   if (!c->tiles || !c->team) {
     compute_close(&c->base);

@@ -12,14 +12,14 @@ struct cpu_compute {
   const struct kernels *kernels;
   int n_threads;
   struct team *team;
-  float *tiles; /* [n_threads, KERNEL_OUTPUTS * KERNEL_IN_MAX], touched lazily */
+  float *tiles; /* [n_threads, KERNEL_TILE], touched lazily */
   char name[32];
 };
 static inline struct cpu_compute *cpu_of(struct compute *c) {
   return (struct cpu_compute *)c;
 }
 static inline float *cpu_tile(struct cpu_compute *c, int thread) {
-  return c->tiles + (size_t)thread * KERNEL_OUTPUTS * KERNEL_IN_MAX;
+  return c->tiles + (size_t)thread * KERNEL_TILE;
 }
 
 /* Opens a named instruction set ("scalar", "avx2", "avx512"), NULL: the best. EAGLET_E_USAGE when the machine lacks it.
@@ -48,6 +48,7 @@ void cpu_for(struct cpu_compute *c, double work, int64_t n, cpu_body *body, cons
 void cpu_embed(struct compute *c, float *out, const struct weight *table, const int32_t *ids, int32_t n);
 void cpu_matmul(struct compute *c, float *out, const float *x, const struct weight *w, int32_t n, int64_t out_row,
                 int64_t x_row);
+void cpu_matmul_many(struct compute *c, const struct matmul_part *parts, int32_t n_parts, const float *x, int32_t n);
 void cpu_matmul_heads(struct compute *c, const struct matmul_heads_params *p, int32_t n);
 void cpu_rms_norm(struct compute *c, float *out, const float *x, const float *w, int32_t n,
                   const struct norm_params *p);

@@ -31,7 +31,9 @@ struct dot_run {
   const uint8_t *after, *after_scales;
 };
 
-/* KERNEL_OUTPUTS weight rows at even distances, and where the loop over their inputs stands. Bases and distances
+#define DOT_OUTPUTS_MAX 8
+
+/* Four or eight weight rows at even distances, and where the loop over their inputs stands. Bases and distances
  * instead of a pointer for every row: general registers are what these loops run out of. */
 struct dot_block {
   const uint8_t *data, *next; /* sixteen inputs of the first row; what to fetch for the block that follows */
@@ -39,59 +41,81 @@ struct dot_block {
   const float *scale, *zero; /* of the first row's group */
   size_t scale_stride;
   const float *x[KERNEL_ROWS];
-  struct group group[KERNEL_OUTPUTS];
-  v16 acc[KERNEL_ROWS][KERNEL_OUTPUTS];
+  struct group group[DOT_OUTPUTS_MAX];
+  v16 acc[KERNEL_ROWS][DOT_OUTPUTS_MAX];
 };
 
-static inline ALWAYS_INLINE void dot_step(struct dot_block *b, enum reader reader, int n_rows, size_t k) {
-  const size_t bytes = 2 * reader_bits(reader);
-  v16 w[KERNEL_OUTPUTS];
-  for (size_t line = 0; line < KERNEL_OUTPUTS * bytes; line += 64) __builtin_prefetch(b->next + line);
-  for (size_t i = 0; i < KERNEL_OUTPUTS; i++) w[i] = read16(reader, b->data + i * b->stride, &b->group[i]);
-  for (int r = 0; r < n_rows; r++) {
+/* What a block's loops are compiled for. */
+struct dot_kind {
+  enum reader reader;
+  int n_rows;
+  size_t width; /* weight rows */
+};
+
+/* Inputs [k, k + 16) of the block; fetches what the next block has for these and the steps - 1 that follow. */
+static inline ALWAYS_INLINE void dot_step(struct dot_block *b, struct dot_kind kind, size_t k, size_t steps) {
+  const size_t bytes = 2 * reader_bits(kind.reader);
+  v16 w[DOT_OUTPUTS_MAX];
+  for (size_t line = 0; line < kind.width * bytes * steps; line += 64) __builtin_prefetch(b->next + line);
+  for (size_t i = 0; i < kind.width; i++) {
+    const uint8_t *data = b->data + i * b->stride;
+    w[i] = reader_mixes(kind.reader) ? v_nibble_mixed(data, b->group[i].factor)
+                                     : read16(kind.reader, data, &b->group[i]);
+  }
+  for (int r = 0; r < kind.n_rows; r++) {
     v16 x = v_load(b->x[r] + k);
-    for (int i = 0; i < KERNEL_OUTPUTS; i++) b->acc[r][i] = v_fma(w[i], x, b->acc[r][i]);
+    for (size_t i = 0; i < kind.width; i++) b->acc[r][i] = v_fma(w[i], x, b->acc[r][i]);
   }
   b->data += bytes;
-  b->next += KERNEL_OUTPUTS * bytes;
+  b->next += kind.width * bytes * steps;
+}
+
+static inline ALWAYS_INLINE void dot_group(struct dot_block *b, struct dot_kind kind) {
+  for (size_t i = 0; i < kind.width && reader_scales(kind.reader); i++)
+    b->group[i] = read_group(kind.reader, b->scale + i * b->scale_stride, b->zero + i * b->scale_stride);
+  b->scale++;
+  b->zero++;
 }
 
 /* The sixteen lanes of every weight row times every activation row. */
-static inline ALWAYS_INLINE void dot_inputs(struct dot_block *b, enum reader reader, int n_rows,
-                                            const int32_t shape[2]) {
+static inline ALWAYS_INLINE void dot_inputs(struct dot_block *b, struct dot_kind kind, const int32_t shape[2]) {
   size_t n_in = (size_t)shape[0], n_whole = n_in & ~(size_t)15,
-         step = reader_scales(reader) ? (size_t)shape[1] : n_whole, k = 0;
-  for (int r = 0; r < n_rows; r++) {
-    for (int i = 0; i < KERNEL_OUTPUTS; i++) b->acc[r][i] = v_zero();
+         step = reader_scales(kind.reader) ? (size_t)shape[1] : n_whole, k = 0;
+  for (int r = 0; r < kind.n_rows; r++) {
+    for (size_t i = 0; i < kind.width; i++) b->acc[r][i] = v_zero();
+  }
+  if (reader_mixes(kind.reader) && step == 32) { /* the usual group of nibbles has a loop with nothing to count */
+    for (; k < n_whole; k += 32) {
+      dot_group(b, kind);
+      dot_step(b, kind, k, 2);
+      dot_step(b, kind, k + 16, 0);
+    }
   }
   while (k < n_whole) {
-    for (size_t i = 0; i < KERNEL_OUTPUTS && reader_scales(reader); i++)
-      b->group[i] = read_group(reader, b->scale + i * b->scale_stride, b->zero + i * b->scale_stride);
-    b->scale++;
-    b->zero++;
+    dot_group(b, kind);
     size_t end = k + step;
-    if (reader == READ_F8 && end > n_whole) end = n_whole; /* only blocks are cut off at the edge */
+    if (kind.reader == READ_F8 && end > n_whole) end = n_whole; /* only blocks are cut off at the edge */
     for (; k + 32 <= end; k += 32) {
-      dot_step(b, reader, n_rows, k);
-      dot_step(b, reader, n_rows, k + 16);
+      dot_step(b, kind, k, 2);
+      dot_step(b, kind, k + 16, 0);
     }
-    for (; k < end; k += 16) dot_step(b, reader, n_rows, k);
+    for (; k < end; k += 16) dot_step(b, kind, k, 1);
   }
-  for (int r = 0; reader == READ_F32 && n_whole < n_in && r < n_rows; r++) {
+  for (int r = 0; kind.reader == READ_F32 && n_whole < n_in && r < kind.n_rows; r++) {
     v16 x = v_load_part(b->x[r] + n_whole, (int)(n_in - n_whole), 0.0f);
-    for (size_t i = 0; i < KERNEL_OUTPUTS; i++)
-      b->acc[r][i] = v_fma(read16(reader, b->data + i * b->stride, NULL), x, b->acc[r][i]);
+    for (size_t i = 0; i < kind.width; i++)
+      b->acc[r][i] = v_fma(read16(kind.reader, b->data + i * b->stride, NULL), x, b->acc[r][i]);
   }
 }
 
 /* Blocks of outputs; the last one ends with the run and computes some outputs again. Fewer outputs than a block's are
  * blocks of their own, all of whose rows are the same. */
-static inline ALWAYS_INLINE void dot_blocks(const struct dot_run *run, enum reader reader, int n_rows) {
-  const int32_t shape[2] = {run->n_in, run->group};
-  bool few = run->n_outputs < KERNEL_OUTPUTS;
-  int64_t block = KERNEL_OUTPUTS * run->stride, ahead = block > DOT_AHEAD ? block : DOT_AHEAD;
-  for (int32_t at = 0; at < run->n_outputs; at += few ? 1 : KERNEL_OUTPUTS) {
-    int32_t o = few || at + KERNEL_OUTPUTS <= run->n_outputs ? at : run->n_outputs - KERNEL_OUTPUTS;
+static inline ALWAYS_INLINE void dot_blocks(const struct dot_run *run, struct dot_kind kind) {
+  const int32_t shape[2] = {run->n_in, run->group}, width = (int32_t)kind.width;
+  bool few = run->n_outputs < width;
+  int64_t block = width * run->stride, ahead = block > DOT_AHEAD ? block : DOT_AHEAD;
+  for (int32_t at = 0; at < run->n_outputs; at += few ? 1 : width) {
+    int32_t o = few || at + width <= run->n_outputs ? at : run->n_outputs - width;
     int64_t next = o * run->stride + ahead;
     struct dot_block b = {.data = run->data + o * run->stride,
                           .next = next < run->left ? run->data + next : run->after + (next - run->left),
@@ -99,11 +123,12 @@ static inline ALWAYS_INLINE void dot_blocks(const struct dot_run *run, enum read
                           .scale = run->scale + o * run->scale_stride,
                           .zero = run->zero + o * run->scale_stride,
                           .scale_stride = few ? 0 : (size_t)run->scale_stride};
-    for (int r = 0; r < n_rows; r++) b.x[r] = run->x[r];
-    dot_inputs(&b, reader, n_rows, shape);
-    for (int r = 0; r < n_rows; r++) {
-      float *out = run->out[r] + run->out_first + o, sums[KERNEL_OUTPUTS];
-      v_sum4(few ? sums : out, b.acc[r]);
+    for (int r = 0; r < kind.n_rows; r++) b.x[r] = run->x[r];
+    dot_inputs(&b, kind, shape);
+    for (int r = 0; r < kind.n_rows; r++) {
+      float *out = run->out[r] + run->out_first + o, sums[DOT_OUTPUTS_MAX];
+      for (int32_t i = 0; reader_mixes(kind.reader) && i < width; i++) b.acc[r][i] = v_unmix(b.acc[r][i]);
+      for (int32_t i = 0; i < width; i += 4) v_sum4((few ? sums : out) + i, b.acc[r] + i);
       if (few) out[0] = sums[0];
     }
   }
@@ -114,27 +139,41 @@ static inline ALWAYS_INLINE int32_t reader_rows(enum reader reader) {
   return KERNEL_ROWS > 4 && reader_scales(reader) ? 4 : KERNEL_ROWS;
 }
 
+/* Nibbles wait for their sums while there are few: eight weight rows are on the way where two activation rows at most
+ * share the registers with their tables. */
+static inline ALWAYS_INLINE void dot_few(const struct dot_run *b, enum reader reader, int n_rows) {
+  if (reader_mixes(reader) && b->n_outputs >= DOT_OUTPUTS_MAX)
+    dot_blocks(b, (struct dot_kind){.reader = reader, .n_rows = n_rows, .width = DOT_OUTPUTS_MAX});
+  else
+    dot_blocks(b, (struct dot_kind){.reader = reader, .n_rows = n_rows, .width = KERNEL_OUTPUTS});
+}
+
+static inline ALWAYS_INLINE void dot_many(const struct dot_run *b, enum reader reader, int n_rows) {
+  if (n_rows <= reader_rows(reader))
+    dot_blocks(b, (struct dot_kind){.reader = reader, .n_rows = n_rows, .width = KERNEL_OUTPUTS});
+}
+
 /* The constants make the loops above unroll into registers. */
 static inline ALWAYS_INLINE void dot_reader(const struct dot_run *b, enum reader reader, int n_rows) {
   switch (n_rows) {
   case 1:
-    dot_blocks(b, reader, 1);
+    dot_few(b, reader, 1);
     break;
 #if KERNEL_ROWS == 6
   case 2:
-    dot_blocks(b, reader, 2);
+    dot_few(b, reader, 2);
     break;
   case 3:
-    dot_blocks(b, reader, 3);
+    dot_many(b, reader, 3);
     break;
   case 4:
-    dot_blocks(b, reader, 4);
+    dot_many(b, reader, 4);
     break;
   case 5:
-    if (reader_rows(reader) >= 5) dot_blocks(b, reader, 5);
+    dot_many(b, reader, 5);
     break;
   default:
-    if (reader_rows(reader) >= 6) dot_blocks(b, reader, 6);
+    dot_many(b, reader, 6);
     break;
 #endif
   }
@@ -213,6 +252,15 @@ static void aim_unpacked(struct dot_run *b, const struct rows_dot_params *p, int
   }
 }
 
+/* The rows' inputs in mixed order, behind the scales in the tile. */
+static void mix_rows(const float **mixed, const struct rows_dot_params *p, int32_t first, int32_t n) {
+  float *to = p->tile + KERNEL_OUTPUTS * KERNEL_IN_MAX;
+  for (int32_t r = 0; r < n; r++, to += p->w->n_in) {
+    for (int32_t k = 0; k < p->w->n_in; k += 16) v_store(to + k, v_mix(v_load(p->x[first + r] + k)));
+    mixed[r] = to;
+  }
+}
+
 static void rows_dot(const struct rows_dot_params *p) {
   const struct weight *w = p->w;
   enum reader reader = reader_of(w);
@@ -224,12 +272,15 @@ static void rows_dot(const struct rows_dot_params *p) {
   /* Weights are read as stored: several rows in flight pay for the conversion (bf16 2048 x 2048, 64 rows: 156 GFLOP/s a
    * core against 108 through the tile). They go through the tile where one row is in flight, and where the vector
    * readers cannot take them. The bits are the same either way. */
+  const float *mixed[KERNEL_ROWS];
   bool unpack = reader == READ_SLOWLY || (reader != READ_F32 && KERNEL_ROWS == 1 && p->n > 2);
   int32_t most = unpack ? KERNEL_ROWS : reader_rows(reader), n_passes = (p->n + most - 1) / most,
           run = unpack ? KERNEL_OUTPUTS : DOT_RUN;
+  bool mixes = !unpack && reader_mixes(reader);
   struct dot_run b = {.n_in = w->n_in,
                       .group = weight_scaled(w) ? w->group : w->n_in,
                       .stride = unpack ? 4 * (((int64_t)w->n_in + 15) & ~(int64_t)15) : weight_row_stride(w),
+                      .x = mixed,
                       .left = INT64_MAX};
   if (p->after && !unpack && reader_of(p->after) != READ_SLOWLY) {
     b.after = weight_row_data(p->after, p->after_begin);
@@ -245,7 +296,8 @@ static void rows_dot(const struct rows_dot_params *p) {
       aim_stored(&b, p, reader, o);
     for (int32_t pass = 0; pass < n_passes; pass++) {
       int32_t r = (int32_t)((int64_t)p->n * pass / n_passes), end = (int32_t)((int64_t)p->n * (pass + 1) / n_passes);
-      b.x = p->x + r;
+      if (!mixes) b.x = p->x + r;
+      if (mixes && (n_passes > 1 || o == p->begin)) mix_rows(mixed, p, r, end - r);
       b.out = p->out + r;
       dot_some(&b, unpack ? READ_F32 : reader, end - r);
     }

@@ -160,14 +160,43 @@ static float softmax(float *x, int32_t n) {
   return v_max_all(max) + logf(total);
 }
 
-/* NaN never wins; ties go to the lowest index. */
-static int32_t argmax(const float *x, int32_t n) {
-  v16 most = v_set(-INFINITY);
+/* NaN never wins. */
+static float largest(const float *x, int32_t n) {
+  v16 most = v_set(-INFINITY), other = most;
   int32_t k = 0;
+  for (; k + 32 <= n; k += 32) {
+    most = v_max(v_load(x + k), most);
+    other = v_max(v_load(x + k + 16), other);
+  }
   for (; k + 16 <= n; k += 16) most = v_max(v_load(x + k), most);
   if (k < n) most = v_max(v_load_part(x + k, n - k, -INFINITY), most);
-  float max = v_max_all(most);
-  for (k = 0; k < n; k++) {
+  return v_max_all(v_max(most, other));
+}
+
+static float log_sum(const float *x, int32_t n) {
+  float max = largest(x, n);
+  if (!(max > -INFINITY)) return max;
+  v16 most = v_set(max), sum = v_zero(), other = v_zero();
+  int32_t k = 0;
+  for (; k + 32 <= n; k += 32) {
+    sum = v_add(sum, v_exp(v_sub(v_load(x + k), most)));
+    other = v_add(other, v_exp(v_sub(v_load(x + k + 16), most)));
+  }
+  float total = v_sum(v_add(sum, other));
+  for (; k < n; k++) total += expf(x[k] - max);
+  return max + logf(total);
+}
+
+/* Ties go to the lowest index. */
+static int32_t argmax(const float *x, int32_t n) {
+  float max = largest(x, n);
+  int32_t k = 0;
+  for (; k + 64 <= n; k += 64) {
+    int found = 0;
+    for (int32_t i = k; i < k + 64; i++) found |= x[i] == max;
+    if (found) break;
+  }
+  for (; k < n; k++) {
     if (x[k] == max) return k;
   }
   return 0;
@@ -182,6 +211,7 @@ const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME,
                                       .activate = activate,
                                       .silu_mul = silu_mul,
                                       .softmax = softmax,
+                                      .log_sum = log_sum,
                                       .argmax = argmax,
                                       .dot = dot,
                                       .add_row = add_row};

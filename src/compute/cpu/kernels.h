@@ -8,6 +8,7 @@
 
 #define KERNEL_OUTPUTS 4    /* weight rows that are read together */
 #define KERNEL_IN_MAX 65536 /* inputs of one linear layer; the dequantised tile is KERNEL_OUTPUTS times this */
+#define KERNEL_TILE ((KERNEL_OUTPUTS + 6) * KERNEL_IN_MAX) /* floats of a thread's scratch: weights, then activations */
 #define KERNEL_HEADS 8      /* of one call of attend, at most */
 
 /* out[r][o] = W[o] . x[r] for o in [begin, end), r in [0, n). */
@@ -17,7 +18,7 @@ struct rows_dot_params {
   const float *const *x; /* [n] */
   float *const *out;     /* [n] */
   int32_t n;
-  float *tile; /* scratch of KERNEL_OUTPUTS rows of n_in floats, each rounded up to a multiple of sixteen */
+  float *tile; /* scratch of KERNEL_TILE floats */
   const struct weight *after; /* what the caller reads next, from after_begin on, or NULL: a hint, fetched ahead */
   int32_t after_begin;
 };
@@ -36,6 +37,7 @@ struct kernels {
   void (*activate)(float *out, const float *gate, const float *up, int64_t n, enum activation kind);
   void (*silu_mul)(float *out, const float *gate, const float *up, int64_t n);
   float (*softmax)(float *x, int32_t n); /* in place; returns the log of the sum of exponentials */
+  float (*log_sum)(const float *x, int32_t n);  /* the same; x stays */
   int32_t (*argmax)(const float *x, int32_t n);
   float (*dot)(const float *a, const float *b, int32_t n);
   void (*add_row)(float *out, const float *row, float x, int32_t n); /* out += x * row */

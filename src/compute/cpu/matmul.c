@@ -51,6 +51,56 @@ void cpu_matmul(struct compute *compute, float *out, const float *x, const struc
   }
 }
 
+/* ---- several weights, the same rows ---- */
+
+#define MANY_ROWS 96 /* rows whose pointers fit on the stack at once; a multiple of PANEL */
+
+struct many_args {
+  struct rows_args rows[MATMUL_PARTS_MAX];
+  int64_t n_blocks[MATMUL_PARTS_MAX];
+  int32_t n;
+};
+
+/* Blocks of KERNEL_OUTPUTS outputs, numbered weight by weight. */
+static void many_blocks(const void *args, int64_t begin, int64_t end, int thread) {
+  const struct many_args *a = args;
+  for (int32_t i = 0; i < a->n && end > 0; begin -= a->n_blocks[i], end -= a->n_blocks[i], i++) {
+    int64_t last = end < a->n_blocks[i] ? end : a->n_blocks[i];
+    dot_blocks(&a->rows[i], begin > 0 ? begin : 0, last, thread);
+  }
+}
+
+void cpu_matmul_many(struct compute *compute, const struct matmul_part *parts, int32_t n_parts, const float *x,
+                     int32_t n) {
+  const float *x_rows[MANY_ROWS];
+  float *out_rows[MATMUL_PARTS_MAX][MANY_ROWS];
+  struct many_args a = {.n = n_parts};
+  struct team_job job = {.body = many_blocks, .args = &a};
+  int64_t n_in = parts[0].w->n_in, n_out = 0;
+  ASSERT(n_parts >= 1 && n_parts <= MATMUL_PARTS_MAX && n_in <= KERNEL_IN_MAX);
+  for (int32_t p = 0; p < n_parts; p++) {
+    const struct weight *w = parts[p].w;
+    ASSERT(w->n_in == n_in);
+    a.rows[p] = (struct rows_args){.c = cpu_of(compute), .w = w, .x = x_rows, .out = out_rows[p]};
+    a.n_blocks[p] = (w->n_out + KERNEL_OUTPUTS - 1) / KERNEL_OUTPUTS;
+    job.n += a.n_blocks[p];
+    n_out += w->n_out;
+  }
+  for (int32_t r = 0; r < n; r += MANY_ROWS) {
+    int32_t some = n - r < MANY_ROWS ? n - r : MANY_ROWS;
+    for (int32_t i = 0; i < some; i++) x_rows[i] = x + (r + i) * n_in;
+    for (int32_t p = 0; p < n_parts; p++) {
+      int64_t out_row = parts[p].out_row ? parts[p].out_row : parts[p].w->n_out;
+      for (int32_t i = 0; i < some; i++) out_rows[p][i] = parts[p].out + (r + i) * out_row;
+      a.rows[p].n = some;
+    }
+    job.n_parts = cpu_parts(cpu_of(compute), (double)n_out * (double)n_in * some);
+    team_run(cpu_of(compute)->team, &job);
+  }
+}
+
+/* ---- heads ---- */
+
 static void head_rows(struct cpu_compute *c, const struct matmul_heads_params *p, int32_t head, const int32_t range[2],
                       int thread) {
   const float *x = p->x + head * p->x_head;
@@ -92,9 +142,10 @@ static void head_panels(const void *args, int64_t begin, int64_t end, int thread
 void cpu_matmul_heads(struct compute *compute, const struct matmul_heads_params *p, int32_t n) {
   const struct heads_args args = {.c = cpu_of(compute), .p = p, .n = n};
   ASSERT(p->w->n_in <= KERNEL_IN_MAX);
+  /* Fetching rows that lie apart takes as long as multiplying one row by them. */
   const struct team_job job = {.body = head_panels,
                                .args = &args,
                                .n = (int64_t)p->n_heads * ((n + PANEL - 1) / PANEL),
-                               .n_parts = cpu_parts(args.c, (double)n * p->n_heads * p->n_rows * p->w->n_in)};
+                               .n_parts = cpu_parts(args.c, (n + 1.0) * p->n_heads * p->n_rows * p->w->n_in)};
   team_run(args.c->team, &job);
 }

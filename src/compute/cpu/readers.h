@@ -83,6 +83,11 @@ static inline ALWAYS_INLINE v16 read16(enum reader reader, const uint8_t *data, 
   }
 }
 
+/* Readers whose lanes come cheaper in mixed order; activations are mixed alike, sums unmixed before they are reduced. */
+static inline ALWAYS_INLINE bool reader_mixes(enum reader reader) {
+  return V_MIXED && (reader == READ_INT4 || reader == READ_INT4_ZERO || reader == READ_F4);
+}
+
 /* Scales and zeros of the row, one per group; plain weights have none, INT4 and the floats no zero. */
 struct row_groups {
   const float *scale, *zero;

@@ -25,11 +25,7 @@ static void add_row(float *out, const float *row, float x, int32_t n) {
   v16 xi = v_set(x);
   int32_t j = 0;
   for (; j + 16 <= n; j += 16) v_store(out + j, v_fma(xi, v_load(row + j), v_load(out + j)));
-  if (j < n) {
-    float sums[16];
-    v_store(sums, v_fma(xi, v_load_part(row + j, n - j, 0.0f), v_load_part(out + j, n - j, 0.0f)));
-    memcpy(out + j, sums, sizeof(float) * (size_t)(n - j));
-  }
+  if (j < n) v_store_part(out + j, v_fma(xi, v_load_part(row + j, n - j, 0.0f), v_load_part(out + j, n - j, 0.0f)), n - j);
 }
 
 /* Columns [j, j + 16 * n_vectors) of n sums. */
@@ -55,15 +51,24 @@ static inline ALWAYS_INLINE void sum_panel(const struct sum_params *p, enum read
   }
 }
 
+/* The last columns, fewer than sixteen, of F32 rows. */
+static inline ALWAYS_INLINE void sum_tail(const struct sum_params *p, int n, int32_t j) {
+  v16 acc[SUM_OUTPUTS];
+  int rest = p->n_floats - j;
+  for (int s = 0; s < n; s++) acc[s] = v_load_part(p->out[s] + j, rest, 0.0f);
+  for (int32_t i = 0; i < p->n_rows; i++) {
+    v16 w = v_load_part((const float *)(const void *)p->row[i] + j, rest, 0.0f);
+    for (int s = 0; s < n; s++) acc[s] = v_fma(v_set(p->x[s][i]), w, acc[s]);
+  }
+  for (int s = 0; s < n; s++) v_store_part(p->out[s] + j, acc[s], rest);
+}
+
 static inline ALWAYS_INLINE void sum_panels(const struct sum_params *p, enum reader reader, int n) {
   int32_t j = 0;
   for (; j + 64 <= p->n_floats; j += 64) sum_panel(p, reader, n, 4, j);
   for (; j + 32 <= p->n_floats; j += 32) sum_panel(p, reader, n, 2, j);
   for (; j + 16 <= p->n_floats; j += 16) sum_panel(p, reader, n, 1, j);
-  for (int s = 0; reader == READ_F32 && j < p->n_floats && s < n; s++) {
-    for (int32_t i = 0; i < p->n_rows; i++)
-      add_row(p->out[s] + j, (const float *)(const void *)p->row[i] + j, p->x[s][i], p->n_floats - j);
-  }
+  if (reader == READ_F32 && j < p->n_floats) sum_tail(p, n, j);
 }
 
 /* n sums in passes of four, two, one. */

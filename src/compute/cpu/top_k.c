@@ -1,25 +1,6 @@
 /* top_k.c - the best entries of rows of logits with their log-probabilities; reads the logits, does not change them. */
 #include "compute/cpu/cpu.h"
 
-#include <math.h>
-#include <string.h>
-
-#define CHUNK 1024 /* logits that are exponentiated at a time, on the stack */
-
-/* log(sum(exp(x))), chunk by chunk in order. */
-static float log_sum(const struct cpu_compute *c, const float *x, int32_t dim) {
-  float chunk[CHUNK], total = -INFINITY;
-  for (int32_t i = 0; i < dim; i += CHUNK) {
-    int32_t n = dim - i < CHUNK ? dim - i : CHUNK;
-    memcpy(chunk, x + i, sizeof(float) * (size_t)n);
-    float part = c->kernels->softmax(chunk, n);
-    if (!(part > -INFINITY)) continue;
-    float most = part > total ? part : total;
-    total = most + logf(expf(part - most) + expf(total - most));
-  }
-  return total;
-}
-
 /* An insertion that keeps the list sorted; most entries fail the first comparison. */
 static void best_of(int32_t *ids, const float *x, int32_t dim, int32_t k) {
   int32_t n = 0;
@@ -36,8 +17,11 @@ static void top_k_rows(struct cpu_compute *c, const void *args, int64_t begin, i
   for (int64_t row = begin; row < end; row++) {
     const float *x = p->x + row * p->dim;
     int32_t *ids = p->ids + row * p->k;
-    float all = log_sum(c, x, p->dim);
-    best_of(ids, x, p->dim, p->k);
+    float all = c->kernels->log_sum(x, p->dim);
+    if (p->k == 1)
+      ids[0] = c->kernels->argmax(x, p->dim);
+    else
+      best_of(ids, x, p->dim, p->k);
     for (int32_t i = 0; i < p->k; i++) p->log_probabilities[row * p->k + i] = x[ids[i]] - all;
   }
 }

@@ -62,6 +62,21 @@ static inline v16 v_nibble(const void *p, v16 table) {
   __m512i words = _mm512_permutexvar_epi32(word, _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)p)));
   return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shift), table);
 }
+/* The same in mixed order (see v_mix), which takes one permutation less. */
+#define V_MIXED 1
+static inline v16 v_nibble_mixed(const void *p, v16 table) {
+  const __m512i shift = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+  long long words;
+  memcpy(&words, p, sizeof words);
+  return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(words), shift), table);
+}
+/* Mixed order: lanes 0, 8, 1, 9, 2, 10 ... */
+static inline v16 v_mix(v16 a) {
+  return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), a);
+}
+static inline v16 v_unmix(v16 a) {
+  return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), a);
+}
 /* Sixteen nibbles in AWQ's order, as numbers. */
 static inline v16 v_awq(const void *p) {
   const __m512i word = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
@@ -284,6 +299,18 @@ static inline v16 v_f8(const void *p) {
   return v_mul(v_half(_mm256_or_si256(halves, nan)), v_set(256.0f));
 }
 #endif
+#if !defined(V_MIXED) /* no order but one */
+#define V_MIXED 0
+static inline v16 v_nibble_mixed(const void *p, v16 table) {
+  return v_nibble(p, table);
+}
+static inline v16 v_mix(v16 a) {
+  return a;
+}
+static inline v16 v_unmix(v16 a) {
+  return a;
+}
+#endif
 /* first, first + 1, ..., first + 15; a constant where first is one */
 static inline v16 v_codes(float first) {
 #if defined(KERNELS_AVX512)
@@ -342,6 +369,9 @@ static inline float v_max_all(v16 a) {
 static inline v16 v_load_part(const float *p, int n, float fill) {
   return _mm512_mask_loadu_ps(v_set(fill), (__mmask16)((1u << n) - 1), p);
 }
+static inline void v_store_part(float *p, v16 a, int n) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a);
+}
 #else
 static inline float v_max_all(v16 a) {
   float x[16];
@@ -354,6 +384,11 @@ static inline v16 v_load_part(const float *p, int n, float fill) {
   float x[16];
   for (int i = 0; i < 16; i++) x[i] = i < n ? p[i] : fill;
   return v_load(x);
+}
+static inline void v_store_part(float *p, v16 a, int n) {
+  float x[16];
+  v_store(x, a);
+  memcpy(p, x, sizeof(float) * (size_t)n);
 }
 #endif
 

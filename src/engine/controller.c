@@ -19,7 +19,7 @@
 #define TRIES 2           /* before it may fall asleep */
 #define PATIENCE_MIN 24   /* rounds */
 #define PATIENCE_MAX 384
-#define TRYING_SHARE 0.01  /* of the target's time goes into the account */
+#define TRYING_SHARE 0.0075 /* of the target's time goes into the account */
 #define CREDIT_MAX 4      /* passes of the target; so much the account may hold */
 #define DEBT_MAX 64
 #define REMEMBERED 32     /* rows of a sleeping sequence that the drafter keeps, about */

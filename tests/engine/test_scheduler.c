@@ -186,7 +186,9 @@ static enum eaglet_status fickle_propose(struct drafter *drafter, struct draft_r
   for (int32_t i = 0; i < n; i++) {
     struct draft_request *r = &requests[i];
     bool lull = r->n_tokens / 40 % 2; /* long enough for what waits to be too much */
+    r->sleeps = lull && r->n_tokens / 80 % 2;
     if (r->n_levels == 0) continue;
+    if (random_below(3, 1, f->counter++, 4) == 0) r->expand_min = -1;
     r->n_levels = 1 + random_below(3, 1, f->counter++, r->n_levels);
     r->width = 1 + random_below(3, 1, f->counter++, r->width);
     r->n_max = 1 + random_below(3, 1, f->counter++, r->n_max);

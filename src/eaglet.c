@@ -15,7 +15,7 @@
 #include "engine/verify.h"
 #include "text/detokenizer.h"
 #include "text/template.h"
-#include "text_side.h"
+#include "api/text_side.h"
 #include "train/evaluate.h"
 #include "train/extract.h"
 #include "train/prepare.h"

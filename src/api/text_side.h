@@ -1,8 +1,8 @@
 /* text_side.h - the text of a sequence's output: decoded as tokens join, watched for stop strings, and constrained. The engine knows ids
  * only; this is what src/eaglet.c joins to it. Owns decoder, matchers and text; belongs to its sequence, which frees it.
  */
-#ifndef EAGLET_TEXT_SIDE_H
-#define EAGLET_TEXT_SIDE_H
+#ifndef EAGLET_API_TEXT_SIDE_H
+#define EAGLET_API_TEXT_SIDE_H
 
 #include "engine/engine.h"
 #include "text/constraint_matcher.h"

@@ -1,5 +1,5 @@
 /* text_side.c - see text_side.h. */
-#include "text_side.h"
+#include "api/text_side.h"
 
 #include "base/buffer.h"
 #include "base/memory.h"

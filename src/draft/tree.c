@@ -87,6 +87,7 @@ void tree_choose(const struct tree *t, int32_t n_max, struct proposal *p) {
   int32_t best[PROPOSAL_MAX], node_of[TREE_CANDIDATES_MAX];
   uint8_t chosen[TREE_CANDIDATES_MAX] = {0};
   const int32_t all[2] = {0, t->n};
+  ASSERT(p->n == 0);
   int32_t n = n_max < 1 ? 0 : best_of(t, all, -INFINITY, best, n_max < PROPOSAL_MAX ? n_max : PROPOSAL_MAX);
   for (int32_t i = 0; i < n; i++) chosen[best[i]] = 1;
   for (int32_t c = 0; c < t->n; c++) {

@@ -10,7 +10,7 @@
 #define DRAFT_LEN_MAX 15 /* levels */
 #define TREE_WIDTH_MAX 10
 
-/* Drafted tokens of one sequence, parents before children, siblings in the order in which they are to be tried. */
+/* Drafted tokens of one sequence, parents before children, siblings the best first. */
 struct proposal {
   int32_t n;
   int32_t tokens[PROPOSAL_MAX];  /* target ids */
@@ -50,7 +50,7 @@ void tree_grow(struct tree *tree, int32_t candidate, const int32_t *tokens, cons
 int32_t tree_advance(struct tree *tree, float score_min);
 /* The slots of a candidate's ancestors from the top; returns how many. */
 int32_t tree_path(const struct tree *tree, int32_t candidate, int32_t slots[DRAFT_LEN_MAX]);
-/* The `n_max` best candidates, in candidate order, which puts parents before children. */
+/* Adds the `n_max` best candidates to an empty proposal, in candidate order, which puts parents before children. */
 void tree_choose(const struct tree *tree, int32_t n_max, struct proposal *proposal);
 
 #endif

@@ -1,5 +1,5 @@
 /* constraint.h - which tokens may come next, as the engine sees it: ids and small states that can be copied. Grammars live above
- * (src/eaglet.c joins the two); the engine asks, and never looks inside.
+ * (src/api/text_side.c joins the two); the engine asks, and never looks inside.
  */
 #ifndef EAGLET_ENGINE_CONSTRAINT_H
 #define EAGLET_ENGINE_CONSTRAINT_H

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MATCH_MAX 4  /* tokens that are looked up */
-#define MATCH_MIN 2  /* fewer find chance */
+#define MATCH_MAX 4    /* tokens that are looked up */
+#define MATCH_MIN 2    /* shorter matches are chance */
 #define SCAN_MAX 32768 /* tokens back */
 
 /* Length of the common ending of tokens[0 .. a-1] and tokens[0 .. b-1], up to MATCH_MAX. */
@@ -20,7 +20,7 @@ static int32_t common_ending(const int32_t *tokens, int32_t a, int32_t b) {
 }
 
 /* Where the continuation of the best match begins, or -1, and how long the match is. Longer matches win, then later ones. */
-static int32_t find(const int32_t *tokens, int32_t n, int32_t *length_of_best) {
+static int32_t find_match(const int32_t *tokens, int32_t n, int32_t *length_of_best) {
   int32_t best = -1, best_length = MATCH_MIN - 1, stop = n > SCAN_MAX ? n - SCAN_MAX : 1;
   for (int32_t at = n - 1; at >= stop && best_length < MATCH_MAX; at--) {
     if (tokens[at - 1] != tokens[n - 1]) continue;
@@ -33,7 +33,8 @@ static int32_t find(const int32_t *tokens, int32_t n, int32_t *length_of_best) {
   return best;
 }
 
-static bool allowed(const struct draft_request *r, void *state, int32_t token) {
+/* False: the constraint does not let the token follow. Without one everything may. */
+static bool advance(const struct draft_request *r, void *state, int32_t token) {
   return !r->constraint || r->constraint->source->advance(r->constraint->source->context, state, token);
 }
 
@@ -44,12 +45,12 @@ static enum eaglet_status ngram_propose(struct drafter *drafter, struct draft_re
     struct draft_request *r = &requests[i];
     if (r->n_levels == 0) continue; /* a proposal that still waits for its verification stands */
     void *state = r->constraint ? r->constraint->scratch : NULL;
-    int32_t length, at = find(r->tokens, r->n_tokens, &length);
+    int32_t length, at = find_match(r->tokens, r->n_tokens, &length);
     float score = logf((float)length / (float)(length + 1)); /* a first guess that the controller's experience corrects */
     proposal_reset(r->proposal);
     if (state) memcpy(state, r->constraint->state, r->constraint->source->state_bytes);
     for (int32_t d = 0; at >= 0 && d < r->n_levels && d < r->n_max && at + d < r->n_tokens; d++) {
-      if (!allowed(r, state, r->tokens[at + d])) break;
+      if (!advance(r, state, r->tokens[at + d])) break;
       proposal_add(r->proposal, r->tokens[at + d], d - 1, (float)(d + 1) * score);
     }
   }

@@ -2,7 +2,8 @@
  *
  * Once per step, after acceptance, the engine shows a drafter every sequence that moved and says what it would like. The drafter fills
  * proposals; it may keep entries of its own in KV (drafter->kv), whose pages the engine hands out, gives up and caches together with the
- * target's. A drafter never changes output, only speed: what it proposes is verified by the target.
+ * target's. What it proposes is verified by the target: it decides speed, never the law of the output, and where drafts are chosen, not
+ * drawn, not a token of it.
  *
  * Invariant of a drafter with KV: entries 0 .. kv->length-1 of a sequence are made of committed tokens (and, for a head, of the target's
  * own states, never of drafted ones), in their order, without gaps unless kv->sparse; length is at most the target's committed length.
@@ -39,7 +40,7 @@ struct draft_request {
   const struct sampling *sampling;
   uint64_t seed;
   const struct constraint_cursor *constraint; /* after the last committed token; NULL: free */
-  float *q;                                   /* [n_levels, drafter->n_draft] for drawn chains; NULL when greedy */
+  float *q;                                   /* [n_levels, drafter->n_draft] for drawn chains; NULL: drafts are chosen */
   struct proposal *proposal;                  /* out */
 };
 
@@ -66,7 +67,7 @@ struct drafter_params {
   const struct head *head;       /* one of the two: borrowed */
   const struct model *model;
   struct controller *controller; /* learns what its passes cost; borrowed */
-  int32_t rows_max, sequences_max, context_max, pages, pages_each; /* pages: of its pool; pages_each: at most of one sequence */
+  int32_t rows_max, sequences_max, pages, pages_each; /* pages: of its pool; pages_each: at most of one sequence */
   bool prefix_cache;
 };
 /* A network that drafts: an EAGLE-3 head or MTP layers (params->head), or a model of its own (params->model). */
@@ -75,10 +76,11 @@ enum eaglet_status drafter_net_open(struct drafter **drafter, const struct draft
 struct drafter *drafter_ngram_open(void);
 void drafter_close(struct drafter *drafter); /* NULL is fine */
 
-/* Numbers in [0, 1) by the place of the token that they decide: neither batching nor draft length shifts the others. */
-/* Drafts are drawn with numbers that no earlier round has used: token_index is the round's first, DRAW_DRAFT + depth. So whatever a
+/* Numbers in [0, 1) by the place of the token that they decide: neither batching nor draft length shifts the others.
+ *
+ * Drafts are drawn with numbers that no earlier round has used: token_index is the round's first, DRAW_DRAFT + depth. So whatever a
  * round's drafts taught (whether to draft, how deep) tells nothing of the next round's, and the law stays exact. */
-enum draw { DRAW_TOKEN, DRAW_ACCEPT, DRAW_DRAFT = DRAW_ACCEPT + TREE_WIDTH_MAX }; /* DRAW_ACCEPT + i: child i */
+enum draw { DRAW_TOKEN, DRAW_ACCEPT, DRAW_DRAFT };
 #define DRAW_KINDS (DRAW_DRAFT + DRAFT_LEN_MAX)
 double draw_uniform(uint64_t seed, int32_t token_index, int32_t kind);
 

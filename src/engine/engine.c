@@ -92,8 +92,8 @@ static enum eaglet_status plan_pages(struct page_plan *plan, const struct engine
     block_shape_from_features(&shape, &e->draft_model->arch.features);
     bytes_draft = page_bytes(block_kv_entry_floats(&shape), e->draft_model->arch.features.n_layers);
   }
-  plan->target_each = kv_pages_of(e->context_max + PROPOSAL_MAX + 1);
-  plan->draft_each = kv_pages_of(e->context_max + DRAFT_LEN_MAX + 1 + e->draft_width_max * e->draft_len_max);
+  plan->target_each = kv_pages_of(target_slots_max(e));
+  plan->draft_each = kv_pages_of(draft_slots_max(e));
   int64_t each = plan->target_each * bytes_target + plan->draft_each * bytes_draft,
           memory = params->kv_memory_mib > 0 ? (int64_t)params->kv_memory_mib << 20 : each * e->sequences_max;
   if (memory < each) {

@@ -4,8 +4,10 @@
  * by side), acceptance, then the drafter for those who draft next. Everything a step needs is allocated when the engine or a sequence is
  * made. One thread owns an engine. src/eaglet.c maps the public API one to one.
  *
- * Output never depends on what else runs, on chunks, on drafts, on memory pressure or on the prefix cache: rows are independent
- * (decision 3), and randomness is drawn by seed and place.
+ * What a sequence says never depends on what else runs, on chunks, on memory pressure or on the prefix cache: rows are independent
+ * (decision 3), and randomness is drawn by seed and place. Nor does it depend on drafts that are chosen: greedy, trees, n-grams. Drawn
+ * drafts (a chain at a temperature) shape what a seed says, never its law: with fixed limits the same seed says the same again, in an
+ * adaptive engine, where the clock decides who drafts, perhaps not.
  */
 #ifndef EAGLET_ENGINE_ENGINE_H
 #define EAGLET_ENGINE_ENGINE_H

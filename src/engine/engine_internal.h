@@ -1,5 +1,5 @@
-/* engine_internal.h - the engine's and a sequence's inside, shared by engine.c (lifetimes), sequence.c, scheduler.c (who runs, with which
- * rows), accept.c (which tokens join) and step.c (the order of a step). */
+/* engine_internal.h - the engine's and a sequence's inside, shared by engine.c and sequence.c (lifetimes), rehearsal.c (what passes cost),
+ * scheduler.c (who runs, with which rows), accept.c (which tokens join) and step.c (the order of a step). */
 #ifndef EAGLET_ENGINE_ENGINE_INTERNAL_H
 #define EAGLET_ENGINE_ENGINE_INTERNAL_H
 
@@ -24,7 +24,7 @@ struct sequence {
   uint8_t *was_drafted; /* same, by token */
   int32_t n_prompt, n_tokens;
   struct proposal proposal;
-  float *q; /* [draft_len_max, n_draft] host, when drafts are drawn */
+  float *q; /* [limits.levels, n_draft] host, when drafts are drawn; NULL: they are chosen */
   struct draft_limits limits;
   struct draft_record record;
   int32_t output_min, output_max;
@@ -93,8 +93,8 @@ void sequence_list_prepend(struct sequence_list *list, struct sequence *s);
 void sequence_list_remove(struct sequence_list *list, struct sequence *s);
 
 /* ---- scheduler.c ---- */
-/* Chooses the rows of this step: admits who waits, and fills e->batch. Sequences that cannot get pages are preempted, the last admitted
- * first. */
+/* Chooses the rows of this step: pages for those who run (the last admitted are preempted when there are too few), admission of those
+ * who wait, then e->batch. */
 void scheduler_fill(struct engine *e);
 /* A sequence that will run no more gives back what it holds. */
 void scheduler_retire(struct engine *e, struct sequence *s);
@@ -108,5 +108,12 @@ enum eaglet_status engine_rehearse(struct engine *e, struct eaglet_error *err) M
 void accept_rows(struct engine *e, struct sequence *s, const struct forward_run *run);
 
 static inline int32_t or_default(int32_t value, int32_t fallback) { return value > 0 ? value : fallback; }
+
+/* Slots that a sequence may need at most: a whole context, the token that fills it, and a proposal; at the drafter every node that a tree
+ * runs. */
+static inline int32_t target_slots_max(const struct engine *e) { return e->context_max + PROPOSAL_MAX + 1; }
+static inline int32_t draft_slots_max(const struct engine *e) {
+  return e->context_max + DRAFT_LEN_MAX + 1 + e->draft_width_max * e->draft_len_max;
+}
 
 #endif

@@ -1,13 +1,17 @@
-/* scheduler.c - who runs in a step, and with which rows. First come, first admitted; whoever runs gets its verification rows first (prompts
- * keep a quarter of the rows) and an equal share of what is left for its prompt. When pages run out, the last admitted gives up its pages and waits at the head of the
- * queue; what it computed is computed again later, to the same bits. Allocates nothing. */
+/* scheduler.c - who runs in a step, and with which rows: secures pages for those who run, admits who waits, fills the batch. Allocates
+ * nothing.
+ *
+ * First come, first admitted. Rounds are placed before prompts, except for a quarter of the rows that prompts keep while there are some;
+ * prompts share what is left equally. When pages run out the last admitted gives up its pages and waits at the head of the queue; what it
+ * computed is computed again later, to the same bits. */
 #include "engine/engine_internal.h"
 
 #include "model/prefix_cache.h"
 
 /* ---- pages ---- */
 
-static bool drafts(const struct sequence *s) {
+/* A drafter may draft without entries of its own. */
+static bool has_draft_kv(const struct sequence *s) {
   return s->draft_kv.cache != NULL;
 }
 
@@ -16,15 +20,21 @@ static int32_t draft_slots(const struct sequence *s) {
   return s->n_tokens + proposal_depth(&s->proposal) + 1 + s->limits.levels * s->limits.width;
 }
 
-static bool reserve(struct sequence *s, int32_t target_slots, int32_t slots_at_drafter) {
+/* Slots of the target's entries that this step may write: its tokens' and the drafted ones'. */
+static int32_t target_slots(const struct sequence *s) {
+  return s->n_tokens + s->proposal.n;
+}
+
+/* Pages for what the sequence may write in this step, at the target and at the drafter. False: a pool has too few. */
+static bool reserve(struct sequence *s) {
   struct eaglet_error err;
-  return kv_sequence_reserve(&s->kv, target_slots, &err) == EAGLET_OK &&
-         (!drafts(s) || kv_sequence_reserve(&s->draft_kv, slots_at_drafter, &err) == EAGLET_OK);
+  return kv_sequence_reserve(&s->kv, target_slots(s), &err) == EAGLET_OK &&
+         (!has_draft_kv(s) || kv_sequence_reserve(&s->draft_kv, draft_slots(s), &err) == EAGLET_OK);
 }
 
 static void give_pages_back(struct sequence *s) {
   kv_sequence_empty(&s->kv);
-  if (drafts(s)) kv_sequence_empty(&s->draft_kv);
+  if (has_draft_kv(s)) kv_sequence_empty(&s->draft_kv);
   if (s->memory) s->engine->drafter->restart(s->memory);
 }
 
@@ -56,7 +66,7 @@ static void attach_prefix(struct engine *e, struct sequence *s) {
   int32_t pages_max = (s->n_tokens - 1) / KV_PAGE_TOKENS, n, n_draft = 0, *draft_pages = e->pages + s->kv.table_capacity;
   if (!e->kv.prefix || s->prompt_logprobs) return;
   n = prefix_cache_match(e->kv.prefix, s->tokens, s->n_tokens, e->pages, pages_max);
-  if (drafts(s)) {
+  if (has_draft_kv(s)) {
     n_draft = prefix_cache_match(e->drafter->kv->prefix, s->tokens, s->n_tokens, draft_pages, n);
     if (e->drafter->taps.n > 0) n = n_draft;
     prefix_cache_attach(e->drafter->kv->prefix, &s->draft_kv, draft_pages, n_draft);
@@ -67,14 +77,10 @@ static void attach_prefix(struct engine *e, struct sequence *s) {
 /* Whether the sequence's tokens fit now, with a page to grow for everybody who runs. */
 static bool fits(const struct engine *e, const struct sequence *s) {
   int32_t headroom = e->running.n,
-          needed = kv_pages_of(s->n_tokens + s->proposal.n) - s->kv.n_pages,
-          at_drafter = drafts(s) ? kv_pages_of(draft_slots(s)) - s->draft_kv.n_pages : 0;
+          needed = kv_pages_of(target_slots(s)) - s->kv.n_pages,
+          at_drafter = has_draft_kv(s) ? kv_pages_of(draft_slots(s)) - s->draft_kv.n_pages : 0;
   return needed + headroom <= kv_cache_available(&e->kv) &&
-         (!drafts(s) || at_drafter + headroom <= kv_cache_available(e->drafter->kv));
-}
-
-static bool reserve_all(struct sequence *s) {
-  return reserve(s, s->n_tokens + s->proposal.n, draft_slots(s));
+         (!has_draft_kv(s) || at_drafter + headroom <= kv_cache_available(e->drafter->kv));
 }
 
 static void admit(struct engine *e) {
@@ -85,7 +91,7 @@ static void admit(struct engine *e) {
       give_pages_back(s);
       return;
     }
-    bool reserved = reserve_all(s);
+    bool reserved = reserve(s);
     ASSERT(reserved); /* a pool holds the longest sequence */
     sequence_list_remove(&e->waiting, s);
     sequence_list_append(&e->running, s);
@@ -101,7 +107,7 @@ static void admit(struct engine *e) {
  * other way. Before any row is placed: a preempted sequence has none. */
 static void secure(struct engine *e) {
   for (struct sequence *s = e->running.first, *next; s; s = next) {
-    while (s->state != ROUND_WAITING && !reserve_all(s)) {
+    while (s->state != ROUND_WAITING && !reserve(s)) {
       ASSERT(e->running.n > 1); /* a pool holds the longest sequence */
       preempt(e, e->running.last);
     }
@@ -155,7 +161,7 @@ static void add_prefill_rows(struct engine *e, struct sequence *s, int32_t n) {
   }
 }
 
-/* The sequence `turn` places after the first, so that no place is always the last served. */
+/* The sequence n places after the first; NULL behind the last. */
 static struct sequence *nth(const struct sequence_list *list, int32_t n) {
   struct sequence *s = list->first;
   while (n-- > 0 && s) s = s->next;
@@ -174,7 +180,8 @@ static int32_t rows_for_prompts(const struct engine *e) {
   return left > 0 && !e->rounds_gave_way ? (e->batch.capacity + 3) / 4 : 0;
 }
 
-/* Rounds of those whose prompt is done. A sequence for whose rows there is no room is served first next time. */
+/* Rounds of those whose prompt is done, from e->turn on, so that no place is always the last served: the first for whose rows there is no
+ * room is the first in the next step. */
 static void fill_verification(struct engine *e) {
   int32_t n = e->running.n, turn = n > 0 ? e->turn % n : 0, left = rows_for_prompts(e);
   struct sequence *s = nth(&e->running, turn);

@@ -109,9 +109,14 @@ static enum eaglet_status make_sampler(struct sequence *s, const struct eaglet_s
   return EAGLET_OK;
 }
 
+/* Entries of one token: its own, and the likeliest. */
+static int32_t logprobs_width(int32_t n_wanted) {
+  return n_wanted < 0 ? 1 : n_wanted > 0 ? 1 + n_wanted : 0;
+}
+
 static enum eaglet_status make_logprobs(struct sequence *s, const struct eaglet_sequence_params *p, struct eaglet_error *err) {
-  s->logprobs_width = p->n_logprobs == 0 ? 0 : p->n_logprobs < 0 ? 1 : 1 + p->n_logprobs;
-  s->prompt_logprobs_width = p->n_prompt_logprobs == 0 ? 0 : p->n_prompt_logprobs < 0 ? 1 : 1 + p->n_prompt_logprobs;
+  s->logprobs_width = logprobs_width(p->n_logprobs);
+  s->prompt_logprobs_width = logprobs_width(p->n_prompt_logprobs);
   size_t n_output = (size_t)(s->output_max < s->engine->context_max ? s->output_max : s->engine->context_max);
   if (s->logprobs_width) {
     s->logprobs = memory_try(n_output * (size_t)s->logprobs_width * sizeof *s->logprobs);
@@ -130,10 +135,7 @@ static enum eaglet_status make_drafting(struct sequence *s, struct eaglet_error 
   struct engine *e = s->engine;
   struct drafter *drafter = e->drafter;
   if (!drafter || s->limits.levels == 0) return EAGLET_OK;
-  if (drafter->kv) {
-    int32_t slots = e->context_max + DRAFT_LEN_MAX + 1 + e->draft_width_max * e->draft_len_max;
-    TRY(kv_sequence_init(&s->draft_kv, drafter->kv, slots, err));
-  }
+  if (drafter->kv) TRY(kv_sequence_init(&s->draft_kv, drafter->kv, draft_slots_max(e), err));
   if (drafter->remember) {
     s->memory = drafter->remember(drafter);
     if (!s->memory) FAIL(err, EAGLET_E_RESOURCE, "no memory for what a draft of one sequence needs");
@@ -154,7 +156,7 @@ static enum eaglet_status make_memory(struct sequence *s, const struct eaglet_se
   gather_stop_ids(s, p);
   TRY(make_sampler(s, p, err));
   TRY(make_logprobs(s, p, err));
-  TRY(kv_sequence_init(&s->kv, &e->kv, e->context_max + PROPOSAL_MAX + 1, err));
+  TRY(kv_sequence_init(&s->kv, &e->kv, target_slots_max(e), err));
   return make_drafting(s, err);
 }
 

@@ -5,7 +5,6 @@
 #include "base/util.h"
 #include "model/prefix_cache.h"
 
-
 /* Levels worth making now: never past what may still be output or held. */
 static int32_t levels_wanted(const struct engine *e, const struct sequence *s) {
   if (s->state != ROUND_PROPOSE) return 0;
@@ -103,7 +102,7 @@ static enum eaglet_status draft_all(struct engine *e, const struct forward_run *
 }
 
 static void account_time(struct engine *e, double seconds) {
-  for (struct sequence *s = e->all; s; s = s->all_next) {
+  for (struct sequence *s = e->running.first; s; s = s->next) {
     if (s->n_prefill + s->n_verify == 0) continue;
     if (s->before_first)
       s->stats.prefill_s += seconds;

@@ -90,8 +90,7 @@ void row_index_release(struct row_index *index, struct compute *c) {
 /* Where the pages of the row's sequence start in the joint table; appends them when the sequence is new. */
 static int32_t sequence_table(struct row_staging *s, const struct kv_sequence *kv, int32_t *n_pages,
                               int32_t pages_max) {
-  for (int32_t i = s->n_sequences;
-       i-- > 0;) { /* rows of one sequence usually stand together: the last is the likely one */
+  for (int32_t i = s->n_sequences; i-- > 0;) { /* rows of one sequence usually stand together: the last is the likely one */
     if (s->sequences[i] == kv) return s->sequence_begin[i];
   }
   int32_t begin = *n_pages;

@@ -28,7 +28,7 @@ struct kv_sequence {
   struct kv_cache *cache;
   int32_t *table;         /* [table_capacity] host */
   int32_t n_pages, table_capacity;
-  int32_t length;         /* committed tokens */
+  int32_t length;         /* entries of committed tokens; what lies behind is scratch */
   bool sparse;            /* entries are not those of tokens 0 .. length-1: no prefix cache takes its pages */
   int32_t n_indexed;      /* pages from the front that the prefix cache knows */
 };
@@ -39,7 +39,7 @@ int32_t kv_cache_available(const struct kv_cache *cache); /* pages that sequence
 static inline int32_t kv_pages_of(int32_t n_tokens) { return n_tokens <= 0 ? 0 : (n_tokens - 1) / KV_PAGE_TOKENS + 1; }
 
 enum eaglet_status kv_sequence_init(struct kv_sequence *sequence, struct kv_cache *cache, int32_t tokens_max, struct eaglet_error *err) MUST_USE;
-/* Makes slots 0 .. n_tokens-1 writable. EAGLET_E_RESOURCE when the pool is empty; the sequence is unchanged then. */
+/* Pages for slots 0 .. n_tokens-1. EAGLET_E_RESOURCE when the pool has too few; the sequence is unchanged then. */
 enum eaglet_status kv_sequence_reserve(struct kv_sequence *sequence, int32_t n_tokens, struct eaglet_error *err) MUST_USE;
 /* entry of slot from[i] -> slot to[i], i in order, all layers; to[i] <= from[i]. The accepted path of a tree becomes contiguous. */
 void kv_sequence_move(struct kv_sequence *sequence, const int32_t *to, const int32_t *from, int32_t n);

@@ -46,7 +46,7 @@ bool constraint_matcher_must_end(struct constraint_matcher *matcher, uint32_t st
 
 /* When half of the memory is used: forgets every state but states[0..n), whose numbers change in place, and every mask. Else does
  * nothing. Allocates only when it forgets. Returns whether it did. To be called where no other state is held: before the mask of a
- * sequence's own state, when drafts are made anew (docs/CONSTRAINTS.md has the lines). */
+ * sequence's own state, when drafts are made anew (src/api/text_side.c). */
 bool constraint_matcher_trim(struct constraint_matcher *matcher, uint32_t *states, size_t n);
 bool constraint_matcher_is_exhausted(const struct constraint_matcher *matcher);
 

@@ -265,6 +265,37 @@ static void test_fairness(void **state) {
       steps_to_answer(b, (struct eaglet_engine_params){.sequences_max = 16, .rows_max = 16, .draft_len_max = 7}, 15, 5, 30), 0, 40);
 }
 
+/* ---- time ---- */
+
+/* A text that is over takes no more time, whoever goes on; nor does one that was cancelled. */
+static void test_time(void **state) {
+  struct bench *b = *state;
+  struct engine *e = open_engine(&b->pair, (struct eaglet_engine_params){.sequences_max = 3, .draft_len_max = 4});
+  struct sequence *s[3];
+  struct eaglet_error err;
+  struct eaglet_sequence_stats then[3];
+  int32_t prompt[] = {5, 6, 7}, n_live;
+  for (int32_t i = 0; i < 3; i++) {
+    const struct eaglet_sequence_params params = {.prompt = prompt, .n_prompt = 3, .output_max = i == 0 ? 3 : 60, .ignore_stop = true};
+    assert_ok(sequence_create(&s[i], e, &params, &err), &err);
+  }
+  do assert_ok(engine_step(e, &n_live, &err), &err);
+  while (sequence_stop(s[0]) == EAGLET_STOP_NONE);
+  sequence_cancel(s[1]);
+  for (int32_t i = 0; i < 3; i++) then[i] = *sequence_stats(s[i]);
+  do assert_ok(engine_step(e, &n_live, &err), &err);
+  while (n_live > 0);
+  for (int32_t i = 0; i < 3; i++) {
+    const struct eaglet_sequence_stats *now = sequence_stats(s[i]);
+    assert_true(now->prefill_s > 0 && now->prefill_s == then[i].prefill_s);
+    if (i < 2)
+      assert_true(now->decode_s == then[i].decode_s);
+    else
+      assert_true(now->decode_s > then[i].decode_s);
+  }
+  engine_close(e);
+}
+
 /* ---- the context's end ---- */
 
 /* Contexts filled to the last token, with page borders just before, at and behind it, while memory is tight. */
@@ -298,6 +329,7 @@ static void test_brim(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains),     cmocka_unit_test(test_trees),
                                      cmocka_unit_test(test_sampled),    cmocka_unit_test(test_cancelling), cmocka_unit_test(test_fickle),
-                                     cmocka_unit_test(test_fairness),   cmocka_unit_test(test_brim)};
+                                     cmocka_unit_test(test_fairness),   cmocka_unit_test(test_time),
+                                     cmocka_unit_test(test_brim)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -99,7 +99,7 @@ struct eaglet_engine_params {
   enum eaglet_drafter drafter;    /* who drafts */
   int32_t draft_len_max;          /* levels of drafts per round, default 7 */
   int32_t draft_width_max;        /* drafted tokens per level: 1 (default) a chain, more a dynamic tree (EAGLE-2), at most 10 */
-  int32_t draft_tokens_max;       /* drafted tokens per round, default: a chain's levels; a tree's: 24, at most 64 */
+  int32_t draft_tokens_max;       /* drafted tokens per round, default: a chain's levels; a tree's: 24, at most 63 */
   bool adaptive;                  /* measure what rounds cost and what drafts bring, and draft only what pays; the maxima stay maxima */
   int32_t kv_memory_mib;          /* for all sequences; default: what sequences_max whole contexts need. With less, sequences wait, and
                                      the last admitted are preempted (recomputed later, same output) when memory runs out */

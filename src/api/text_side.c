@@ -14,10 +14,10 @@
 struct text_side {
   struct detokenizer decoder;
   struct buffer text;
+  struct buffer shown;        /* the part of the text that was handed out, which only grows */
   struct stop_matcher *stops; /* NULL: none */
-  size_t first_watched;       /* byte of the text where the matcher's begins */
   bool keep_stop, matched, finished;
-  struct stop_match match; /* in the matcher's bytes */
+  struct stop_match match;
   struct constraint_matcher *matcher; /* NULL: unconstrained */
   struct constraint_source source;
   void *own; /* the sequence's own constraint state */
@@ -55,17 +55,16 @@ static bool is_over(void *context, const void *state) {
 
 /* ---- text ---- */
 
-static bool watch(struct text_side *side, size_t begin, bool may_end) {
-  if (!side->stops || side->matched) return false;
-  bool found = stop_matcher_push(side->stops, side->text.data + begin, side->text.length - begin, &side->match);
-  if (!found) return false;
-  if (!may_end) { /* too early to stop: what was found is text */
-    stop_matcher_reset(side->stops);
-    side->first_watched = side->text.length;
-    return false;
-  }
-  side->matched = true;
-  return true;
+/* Text from `begin` on is new. early: a stop in it is text. */
+static bool watch(struct text_side *side, size_t begin, bool early) {
+  const char *bytes = side->text.data + begin;
+  size_t n = side->text.length - begin;
+  if (n == 0 || !side->stops || side->matched) return false;
+  if (early)
+    stop_matcher_pass(side->stops, bytes, n);
+  else
+    side->matched = stop_matcher_push(side->stops, bytes, n, &side->match);
+  return side->matched;
 }
 
 static bool take_token(void *context, int32_t token, enum token_role role) {
@@ -73,23 +72,27 @@ static bool take_token(void *context, int32_t token, enum token_role role) {
   size_t begin = side->text.length;
   if (role == TOKEN_STOPS) return false; /* it is no text */
   detokenizer_push(&side->decoder, token, &side->text);
-  return side->text.length > begin && watch(side, begin, role != TOKEN_EARLY);
+  return watch(side, begin, role == TOKEN_EARLY);
+}
+
+/* Bytes of the text that may be shown. */
+static size_t showable(const struct text_side *side, bool over) {
+  if (side->matched) return side->keep_stop ? side->match.end : side->match.begin;
+  return over || !side->stops ? side->text.length : stop_matcher_n_safe(side->stops);
 }
 
 const char *text_side_text(struct text_side *side, bool over, size_t *length) {
-  size_t end;
   if (over && !side->matched && !side->finished) {
     size_t begin = side->text.length;
     side->finished = true;
     detokenizer_finish(&side->decoder, &side->text);
-    if (side->text.length > begin) watch(side, begin, true);
+    watch(side, begin, false);
   }
-  if (side->matched)
-    end = side->first_watched + (side->keep_stop ? side->match.end : side->match.begin);
-  else
-    end = over || !side->stops ? side->text.length : side->first_watched + stop_matcher_n_safe(side->stops);
+  size_t end = showable(side, over);
+  ASSERT(end >= side->shown.length);
+  buffer_append(&side->shown, side->text.data + side->shown.length, end - side->shown.length);
   *length = end;
-  return side->text.data ? side->text.data : "";
+  return side->shown.data;
 }
 
 /* ---- lifetime ---- */
@@ -99,6 +102,7 @@ static void release(void *context) {
   constraint_matcher_free(side->matcher);
   stop_matcher_free(side->stops);
   buffer_clear(&side->text);
+  buffer_clear(&side->shown);
   free(side);
 }
 
@@ -123,6 +127,8 @@ enum eaglet_status text_side_create(struct text_side **out, const struct text_si
   *out = NULL;
   buffer_init(&side->text);
   buffer_reserve(&side->text, TEXT_RESERVED);
+  buffer_init(&side->shown);
+  buffer_reserve(&side->shown, TEXT_RESERVED);
   detokenizer_init(&side->decoder, p->tokenizer);
   enum eaglet_status status = fill(side, p, err);
   if (status != EAGLET_OK) {

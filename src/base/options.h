@@ -25,8 +25,9 @@ struct option {
   const char *help;
   double min, max;      /* numbers: allowed range when min < max */
   bool required;
+  const char *heading;  /* of the group that begins with this option, in help and man page; NULL: the group goes on */
 };
-#define OPTION_END { 0, NULL, 0, NULL, NULL, NULL, 0, 0, false }
+#define OPTION_END { 0, NULL, 0, NULL, NULL, NULL, 0, 0, false, NULL }
 
 struct options_spec {
   const char *command;               /* "generate" */

@@ -58,10 +58,13 @@ struct eaglet_text options_help(const struct options_spec *spec) {
     size_t length = strlen(spec->description);
     buffer_format(&out, "\n%s%s", spec->description, length > 0 && spec->description[length - 1] == '\n' ? "" : "\n");
   }
-  buffer_append_string(&out, "\noptions:\n");
   struct option_walk walk = options_walk(spec);
   const struct option *option;
-  while ((option = options_next(&walk))) append_help_line(&out, option);
+  while ((option = options_next(&walk))) {
+    const char *heading = option->heading ? option->heading : walk.index == 1 ? "options" : NULL;
+    if (heading) buffer_format(&out, "\n%s:\n", heading);
+    append_help_line(&out, option);
+  }
   append_help_line(&out, &(struct option){.name = "help", .letter = 'h', .help = "show this help"});
   return buffer_detach(&out);
 }
@@ -253,7 +256,14 @@ struct eaglet_text options_man(const struct options_spec *spec) {
   buffer_append_string(&out, "\n.SH OPTIONS\n");
   struct option_walk walk = options_walk(spec);
   const struct option *option;
-  while ((option = options_next(&walk))) append_man_option(&out, option);
+  while ((option = options_next(&walk))) {
+    if (option->heading) {
+      buffer_append_string(&out, ".SS ");
+      append_roff(&out, option->heading);
+      buffer_append_char(&out, '\n');
+    }
+    append_man_option(&out, option);
+  }
   append_man_option(&out, &(struct option){.name = "help", .letter = 'h', .help = "Show this help."});
   buffer_append_string(&out, ".SH EXIT STATUS\n0 done, 1 internal, 2 usage, 3 bad input, 4 memory or disk, 5 network, 6 a check failed,\n"
                              "130 or 143 stopped by a signal with the state saved.\n");

@@ -5,41 +5,84 @@
 
 #include <stdio.h>
 
-static void print_row(const char *name, const json_t *row) {
-  printf("%-20s %7.0f %8.0f %7.3f ", name, cli_number(row, "prompts"), cli_number(row, "output_tokens"), cli_number(row, "acceptance_length"));
-  if (json_object_get(row, "speedup"))
-    printf(" %6.2fx  ", cli_number(row, "speedup"));
-  else
-    printf(" %7s  ", "");
+static const char *text_of(const json_t *document, const char *path) {
+  const char *text = json_string_value(cli_at(document, path));
+  return text ? text : "?";
+}
+
+/* What the numbers depend on, by the names of the document (case G26). */
+static void print_settings(const json_t *document) {
+  const json_t *files = json_object_get(document, "prompt_files"), *file;
   size_t i;
-  json_t *value;
-  json_array_foreach(json_object_get(row, "per_position"), i, value) printf(" %.2f", json_number_value(value));
+  printf("drafter %s: %s, draft_len %.0f, draft_width %.0f, draft_tokens %.0f; temperature %g, max_tokens %.0f, concurrency %.0f\n",
+         text_of(document, "drafter"), text_of(document, "shape"), cli_number(document, "draft_len"), cli_number(document, "draft_width"),
+         cli_number(document, "draft_tokens"), cli_number(document, "temperature"), cli_number(document, "max_tokens"),
+         cli_number(document, "concurrency"));
+  printf("template %s (xxh3 %s); prompts %.0f of", text_of(document, "template.file"), text_of(document, "template.xxh3"),
+         cli_number(document, "prompts"));
+  json_array_foreach(files, i, file) printf(" %s", json_string_value(file));
+  puts("\n");
+}
+
+/* speeds: where the row's are. */
+static void print_counts(const char *name, const json_t *row, const json_t *speeds) {
+  printf("%-20s %7.0f %13.0f %17.3f %18.3f", name, cli_number(row, "prompts"), cli_number(row, "output_tokens"), cli_number(row, "acceptance_length"),
+         cli_number(row, "accepted_per_round"));
+  if (json_object_get(speeds, "speedup")) printf(" %7.2fx", cli_number(speeds, "speedup"));
   putchar('\n');
+}
+
+static void print_shares(const char *name, const json_t *shares) {
+  size_t i;
+  json_t *share;
+  printf("  %-18s", name);
+  json_array_foreach(shares, i, share) printf(" %.2f", json_number_value(share));
+  putchar('\n');
+}
+
+static void print_shares_of_all(const json_t *document, const char *key) {
+  const char *name;
+  json_t *row;
+  char path[64];
+  snprintf(path, sizeof path, "definitions.%s", key);
+  printf("\n%s: %s\n", key, text_of(document, path));
+  json_object_foreach(json_object_get(document, "sources"), name, row) print_shares(name, json_object_get(row, key));
+  print_shares("overall", json_object_get(json_object_get(document, "overall"), key));
 }
 
 static void print_contexts(const json_t *overall) {
   const json_t *buckets = json_object_get(overall, "by_context"), *bucket;
   size_t i;
   if (json_array_size(buckets) < 2) return;
-  printf("acceptance length by tokens of context:");
+  printf("\nacceptance_length by tokens of context:");
   json_array_foreach(buckets, i, bucket) printf("  %.0f+: %.3f", cli_number(bucket, "from"), cli_number(bucket, "acceptance_length"));
   putchar('\n');
 }
 
-static void print_eval(const json_t *document) {
-  const json_t *overall = json_object_get(document, "overall"), *identical = json_object_get(document, "identical");
-  printf("%-20s %7s %8s %7s  %7s   %s\n", "source", "prompts", "tokens", "accept", "speed", "acceptance by position");
-  const char *name;
-  json_t *row;
-  json_object_foreach(json_object_get(document, "sources"), name, row) print_row(name, row);
-  print_row("overall", overall);
-  print_contexts(overall);
+static void print_speeds(const json_t *document) {
+  const json_t *identical = json_object_get(document, "identical");
   if (!json_object_get(document, "speedup")) return;
-  printf("plain %.0f tok/s, speculative %.0f tok/s: %.2fx (%.2fx with the prompts' time; %.2fx when every round drafts)\n",
+  printf("\nplain_tok_s %.0f, draft_tok_s %.0f: speedup %.2fx (%.2fx with the prompts' time; %.2fx when every round drafts)\n",
          cli_number(document, "plain_tok_s"), cli_number(document, "draft_tok_s"), cli_number(document, "speedup"),
          cli_number(document, "speedup_total"), cli_number(document, "fixed_speedup"));
-  if (json_object_get(document, "speculation")) printf("%s\n", json_string_value(json_object_get(document, "speculation")));
+  if (json_object_get(document, "speculation")) printf("%s\n", text_of(document, "speculation"));
   if (json_is_boolean(identical)) printf("greedy output %s\n", json_is_true(identical) ? "identical" : "NOT identical");
+}
+
+static void print_eval(const json_t *document) {
+  const json_t *overall = json_object_get(document, "overall");
+  const char *name;
+  json_t *row;
+  print_settings(document);
+  printf("%-20s %7s %13s %17s %18s%s\n", "source", "prompts", "output_tokens", "acceptance_length", "accepted_per_round",
+         json_object_get(document, "speedup") ? "  speedup" : "");
+  json_object_foreach(json_object_get(document, "sources"), name, row) print_counts(name, row, row);
+  print_counts("overall", overall, document);
+  printf("acceptance_length: %s\n", text_of(document, "definitions.acceptance_length"));
+  print_shares_of_all(document, "per_position");
+  print_shares_of_all(document, "conditional");
+  print_contexts(overall);
+  print_speeds(document);
 }
 
 static enum eaglet_status write_page(const char *path, const struct eaglet_text *json, struct eaglet_error *err) {

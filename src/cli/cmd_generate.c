@@ -171,8 +171,7 @@ static enum eaglet_status decode(const struct generate *g, struct eaglet_engine 
 static enum eaglet_status generate_run(struct generate *g, struct eaglet_error *err) {
   struct eaglet_engine *engine = NULL;
   struct eaglet_sequence *sequence = NULL;
-  enum eaglet_status status = EAGLET_OK;
-  status = eaglet_tokenizer_open(&g->tokenizer, g->model, g->cli->env.hub_cache, err);
+  enum eaglet_status status = eaglet_tokenizer_open(&g->tokenizer, g->model, g->cli->env.hub_cache, err);
   if (status != EAGLET_OK && !g->tokens) goto done;
   if (status != EAGLET_OK) log_warning("%s; ids are printed as ids", err->message);
   TRY_GOTO(read_prompt(g, err), done);
@@ -184,7 +183,7 @@ static enum eaglet_status generate_run(struct generate *g, struct eaglet_error *
   g->sampling.params.n_prompt = (int32_t)g->n_prompt;
   g->sampling.params.continues_prompt = !g->messages; /* a reply to messages is a text of its own */
   TRY_GOTO(eaglet_engine_open(&engine, &g->engine, err), done);
-  TRY_GOTO(cli_sampling_resolve(&g->sampling, engine, g->tokenizer, err), done);
+  TRY_GOTO(cli_sampling_constrain(&g->sampling, engine, g->tokenizer, err), done);
   TRY_GOTO(eaglet_sequence_create(&sequence, engine, &g->sampling.params, err), done);
   TRY_GOTO(decode(g, engine, sequence, err), done);
   print_result(g, engine, sequence);
@@ -200,28 +199,35 @@ int cmd_generate(struct cli *cli, int argc, char **argv) {
   struct generate g = {.cli = cli};
   struct option drafting[CLI_DRAFTING_OPTIONS], sampling[CLI_SAMPLING_OPTIONS];
   const struct option own[] = {
-      {.kind = OPTION_STRING, .name = "prompt", .letter = 'p', .value = &g.prompt, .argument = "S", .help = "raw text to continue"},
-      {.kind = OPTION_STRING, .name = "messages", .letter = 'm', .value = &g.messages, .argument = "FILE", .help = "JSON messages, rendered by the model's template; - for standard input"},
-      {.kind = OPTION_STRING, .name = "tokens", .value = &g.tokens, .argument = "FILE", .help = "JSON array of token ids"},
+      {.kind = OPTION_STRING, .name = "prompt", .letter = 'p', .value = &g.prompt, .argument = "S", .help = "raw text to continue", .heading = "the prompt (one of)"},
+      {.kind = OPTION_STRING, .name = "messages", .letter = 'm', .value = &g.messages, .argument = "FILE", .help = "JSON messages, a conversation to reply to by the model's own chat template; - for standard input"},
+      {.kind = OPTION_STRING, .name = "tokens", .value = &g.tokens, .argument = "FILE", .help = "JSON array of token ids; - for standard input"},
       CLI_TEMPLATE_ARG(g.arguments),
-      {.kind = OPTION_FLAG, .name = "adaptive", .value = &g.engine.adaptive, .help = "draft only what pays, as measured; default: up to the limits in every round"},
       OPTION_END,
   };
-  const struct option *tables[] = {own, drafting, sampling, cli->common, NULL};
+  const struct option adaptive[] = {
+      {.kind = OPTION_FLAG, .name = "adaptive", .value = &g.engine.adaptive, .help = "draft only what pays, as measured (default: up to the limits in every round)"},
+      OPTION_END,
+  };
+  const struct option *tables[] = {own, drafting, adaptive, sampling, cli->common, NULL};
   const struct options_spec spec = {
       .command = "generate", .usage = "MODEL [--draft DIR] (--prompt S | --messages FILE | --tokens FILE) [--max-tokens N] [--json]",
       .summary = "text from a prompt",
-      .description = "Greedy output with a draft is bit for bit the output without it. Statistics go to standard error, or into the JSON document.\n"
-                     "A seed draws the same text again while the draft's limits are the same; with --adaptive they depend on time, and only the law\n"
-                     "of the text is the same.\n"
+      .description = "The text goes to standard output as it is made. Statistics go to standard error, or into the document of --json: prompt_ids,\n"
+                     "output_ids, text, stop (token, string, constraint, length, context), stats and, when asked for, logprobs and prompt_logprobs.\n"
+                     "Greedy output with a draft is bit for bit the output without it. A seed draws the same text again while the draft's limits are\n"
+                     "the same; with --adaptive they depend on time, and only the law of the text is the same.\n"
                      "\n  eaglet generate models/nano-kimi --draft models/nano-kimi-eagle3 --messages chat.json --max-tokens 96\n"
-                     "  eaglet generate MODEL --prompt 'A person: ' --json-schema person.json\n",
+                     "  eaglet generate MODEL --prompt 'A person: ' --json-schema person.json\n"
+                     "  eaglet generate MODEL --prompt 'Paris or Rome? ' --choice Paris Rome --json --logprobs 2\n"
+                     "  eaglet generate MODEL --messages chat.json --drafter ngram --stop 'Question:'\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};
   cli_drafting_table(&g.drafting, drafting);
   cli_sampling_table(&g.sampling, sampling);
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
+  struct eaglet_error err = {0};
   if (!!g.prompt + !!g.messages + !!g.tokens != 1) return cli_usage_error(cli, "generate: give exactly one of --prompt, --messages, --tokens");
   g.model = result.positional[0];
   g.engine.model = g.model;
@@ -235,8 +241,11 @@ int cmd_generate(struct cli *cli, int argc, char **argv) {
   g.engine.draft_len_max = g.drafting.len;
   g.engine.draft_width_max = g.drafting.width;
   g.engine.draft_tokens_max = g.drafting.tokens;
-  struct eaglet_error err = {0};
-  enum eaglet_status status = generate_run(&g, &err);
+  enum eaglet_status status = cli_drafting_check(&g.drafting, &err);
+  if (status == EAGLET_OK && g.engine.adaptive && !cli_drafts(&g.drafting))
+    status = error_set(&err, EAGLET_E_USAGE, "--adaptive: nobody drafts; give --draft DIR, --drafter mtp or --drafter ngram");
+  if (status == EAGLET_OK) status = cli_sampling_read(&g.sampling, cli->json, &err);
+  if (status == EAGLET_OK) status = generate_run(&g, &err);
   options_list_clear(&g.arguments);
   cli_sampling_clear(&g.sampling);
   return status == EAGLET_OK ? 0 : cli_fail(cli, status, &err);

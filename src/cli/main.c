@@ -37,9 +37,9 @@ static void print_overview(FILE *to) {
 
 static void common_options(struct cli *cli) {
   const struct option table[] = {
-      {.kind = OPTION_INT, .name = "threads", .value = &cli->threads, .argument = "N", .help = "CPU threads (default: all available cores)", .min = 1, .max = 4096},
+      {.kind = OPTION_INT, .name = "threads", .value = &cli->threads, .argument = "N", .help = "CPU threads (default: all available cores)", .min = 1, .max = 4096, .heading = "common options"},
       {.kind = OPTION_STRING, .name = "device", .value = &cli->device, .argument = "cpu", .help = "where to compute (default: cpu)"},
-      {.kind = OPTION_CHOICE, .name = "precision", .value = &cli->precision, .argument = "exact|fast", .help = "exact: F32 activations; fast: the quickest arithmetic for the stored weights"},
+      {.kind = OPTION_CHOICE, .name = "precision", .value = &cli->precision, .argument = "exact|fast", .help = "exact: F32 activations; fast: the quickest arithmetic for the stored weights (default: exact for verify, extract and train, fast elsewhere)"},
       {.kind = OPTION_FLAG, .name = "ignore-index", .value = &cli->ignore_index, .help = "read every *.safetensors file of the model, whatever its index says"},
       {.kind = OPTION_STRING, .name = "config", .value = &cli->config, .argument = "FILE", .help = "read options from an ini file; the command line wins"},
       {.kind = OPTION_FLAG, .name = "json", .value = &cli->json, .help = "print one JSON document on standard output"},

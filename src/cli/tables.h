@@ -14,11 +14,14 @@ struct cli_drafting {
 #define CLI_DRAFTING_OPTIONS 6
 void cli_drafting_table(struct cli_drafting *drafting, struct option table[CLI_DRAFTING_OPTIONS]);
 enum eaglet_drafter cli_drafter(const struct cli_drafting *drafting);
+bool cli_drafts(const struct cli_drafting *drafting); /* somebody does */
+/* Options that contradict each other, or change nothing. */
+enum eaglet_status cli_drafting_check(const struct cli_drafting *drafting, struct eaglet_error *err) MUST_USE;
 
 /* ---- how a text is made ---- */
 
 struct cli_sampling {
-  struct eaglet_sequence_params params; /* what the options say; lists and constraint after cli_sampling_resolve */
+  struct eaglet_sequence_params params; /* what the options say; lists after cli_sampling_read, tokenizer and constraint after cli_sampling_constrain */
   struct option_list bias, stops, stop_ids, choices;
   const char *regex, *schema;
   bool json_object;
@@ -30,9 +33,11 @@ struct cli_sampling {
 };
 #define CLI_SAMPLING_OPTIONS 25
 void cli_sampling_table(struct cli_sampling *sampling, struct option table[CLI_SAMPLING_OPTIONS]);
-/* Reads the lists and compiles the constraint. tokenizer may be NULL when nothing needs it. */
-enum eaglet_status cli_sampling_resolve(struct cli_sampling *sampling, const struct eaglet_engine *engine, struct eaglet_tokenizer *tokenizer,
-                                        struct eaglet_error *err) MUST_USE;
+/* Reads the lists and checks what goes together; json: a JSON document is printed. Before any model is opened. */
+enum eaglet_status cli_sampling_read(struct cli_sampling *sampling, bool json, struct eaglet_error *err) MUST_USE;
+/* Compiles the constraint. tokenizer may be NULL when nothing needs it. */
+enum eaglet_status cli_sampling_constrain(struct cli_sampling *sampling, const struct eaglet_engine *engine, struct eaglet_tokenizer *tokenizer,
+                                          struct eaglet_error *err) MUST_USE;
 void cli_sampling_clear(struct cli_sampling *sampling); /* after its sequences are freed */
 
 #endif

@@ -105,6 +105,17 @@ bool stop_matcher_push(struct stop_matcher *m, const char *bytes, size_t n, stru
   return m->matched;
 }
 
+void stop_matcher_pass(struct stop_matcher *m, const char *bytes, size_t n) {
+  for (size_t at = 0; at < n && !m->matched; at++) {
+    follow_character(m, (uint8_t)bytes[at]);
+    m->n_bytes++;
+    for (size_t i = 0; i < m->n_strings; i++) {
+      struct stop_string *string = &m->strings[i];
+      if (string_step(string, bytes[at])) string->n_matched = string->borders[string->n - 1];
+    }
+  }
+}
+
 size_t stop_matcher_n_safe(const struct stop_matcher *m) {
   if (m->matched) return m->match.begin;
   size_t n_held = (size_t)m->n_unfinished;

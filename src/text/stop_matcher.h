@@ -28,6 +28,8 @@ void stop_matcher_reset(struct stop_matcher *matcher); /* for another text */
 
 /* true and *match (may be NULL) once a stop is complete; bytes after it, and later pushes, are not looked at. */
 bool stop_matcher_push(struct stop_matcher *matcher, const char *bytes, size_t n, struct stop_match *match);
+/* Bytes in which no stop may be complete: one that is, is text, and what it ends with may still begin another. */
+void stop_matcher_pass(struct stop_matcher *matcher, const char *bytes, size_t n);
 
 /* How many bytes of the text may be shown: after a match, those before it. Without a match the whole text may be shown when it is over. */
 size_t stop_matcher_n_safe(const struct stop_matcher *matcher);

@@ -15,8 +15,9 @@
 
 /* ---- open and close ---- */
 
-static enum eaglet_status compile(struct jinja_program **program, const char *source, size_t length, const char *what,
-                                  struct eaglet_error *err) {
+static enum eaglet_status compile(struct chat_template *t, struct jinja_program **program, const char *source, size_t length,
+                                  const char *what, struct eaglet_error *err) {
+  t->hash = file_hash(source, length, t->hash);
   enum eaglet_status status = jinja_compile(program, source, length, err);
   return status == EAGLET_OK ? status : error_prefix(err, "%s", what);
 }
@@ -35,7 +36,7 @@ enum eaglet_status chat_template_parse(struct chat_template **template_, const c
 /* chat_template as a string, or as a list of {name, template} of which "default" and "tool_use" are used. */
 static enum eaglet_status compile_json(struct chat_template *t, const json_t *value, const char *path, struct eaglet_error *err) {
   if (json_is_string(value))
-    return compile(&t->program, json_string_value(value), json_string_length(value), path, err);
+    return compile(t, &t->program, json_string_value(value), json_string_length(value), path, err);
   size_t i;
   json_t *entry;
   json_array_foreach(value, i, entry) {
@@ -45,7 +46,7 @@ static enum eaglet_status compile_json(struct chat_template *t, const json_t *va
     struct jinja_program **program = strcmp(json_string_value(name), "default") == 0    ? &t->program
                                      : strcmp(json_string_value(name), "tool_use") == 0 ? &t->program_tools
                                                                                          : NULL;
-    if (program && !*program) TRY(compile(program, json_string_value(source), json_string_length(source), path, err));
+    if (program && !*program) TRY(compile(t, program, json_string_value(source), json_string_length(source), path, err));
   }
   if (!t->program) FAIL(err, EAGLET_E_INPUT, "%s: chat_template: expected a string or a list with a \"default\" template", path);
   return EAGLET_OK;
@@ -54,7 +55,7 @@ static enum eaglet_status compile_json(struct chat_template *t, const json_t *va
 static enum eaglet_status open_jinja_file(struct chat_template *t, const char *path, struct eaglet_error *err) {
   struct eaglet_text text = {0};
   enum eaglet_status status = file_read(&text, path, TEMPLATE_BYTES_MAX, err);
-  if (status == EAGLET_OK) status = compile(&t->program, text.data ? text.data : "", text.length, path, err);
+  if (status == EAGLET_OK) status = compile(t, &t->program, text.data ? text.data : "", text.length, path, err);
   free(text.data);
   return status;
 }
@@ -77,6 +78,7 @@ enum eaglet_status chat_template_open(struct chat_template **template_, const ch
   t->tokenizer = tokenizer;
   for (size_t i = 0; i < sizeof names / sizeof *names && !t->program && status == EAGLET_OK; i++) {
     char *path = file_join(directory, names[i]);
+    t->file = names[i];
     if (file_exists(path)) status = i == 0 ? open_jinja_file(t, path, err) : open_json_file(t, path, err);
     free(path);
   }
@@ -93,6 +95,11 @@ void chat_template_close(struct chat_template *template_) {
   jinja_free(template_->program);
   jinja_free(template_->program_tools);
   free(template_);
+}
+
+const char *chat_template_origin(const struct chat_template *t, uint64_t *hash) {
+  *hash = t->hash;
+  return t->file;
 }
 
 /* ---- rendering ---- */

@@ -20,6 +20,8 @@ enum eaglet_status chat_template_open(struct chat_template **template_, const ch
 enum eaglet_status chat_template_parse(struct chat_template **template_, const char *source, size_t length,
                                        const struct tokenizer *tokenizer, struct eaglet_error *err) MUST_USE;
 void chat_template_close(struct chat_template *template_);
+/* Name of the file that an opened template was read from, and the xxh3 hash of its source: two reports name the same template or they don't. */
+const char *chat_template_origin(const struct chat_template *template_, uint64_t *hash);
 
 struct chat_params {
   const json_t *messages;      /* array of {"role","content",...}; roles already normalised (user, assistant, system, tool) */

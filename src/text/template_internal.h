@@ -8,6 +8,8 @@
 #include "text/template.h"
 
 struct chat_template {
+  const char *file; /* name, where it was read */
+  uint64_t hash;    /* of the sources */
   struct jinja_program *program;
   struct jinja_program *program_tools; /* used when tools are given; NULL: the same */
   const struct tokenizer *tokenizer;   /* borrowed */

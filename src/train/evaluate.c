@@ -18,6 +18,7 @@
 #define DRAFT_LEN_DEFAULT 7
 #define DRAFT_LEN_MOST 15
 #define CONTEXT_DEFAULT_MAX 4096
+#define TREE_TOKENS_DEFAULT 24
 #define WARM_UP_TOKENS 4
 
 /* Drafts in every round, which gives the acceptance; none; what the controller thinks pays, which gives the speed. */
@@ -39,6 +40,8 @@ struct evaluation {
   struct answer *answers;      /* [concurrency] of the first arm */
   bool identical;
   char difference[320]; /* the first one */
+  const char *template_file;
+  uint64_t template_hash;
 };
 
 static const char *arm_name(enum arm arm) {
@@ -246,6 +249,13 @@ static enum eaglet_status resolve(struct eaglet_eval_params *p, const struct eag
   return EAGLET_OK;
 }
 
+/* What the engine would choose, so that the report can say it. */
+static void resolve_shape(struct eaglet_eval_params *p) {
+  if (p->draft_width <= 0 || p->drafter == EAGLET_DRAFTER_NGRAM) p->draft_width = 1; /* it knows one continuation */
+  if (p->draft_tokens <= 0) p->draft_tokens = p->draft_width > 1 ? TREE_TOKENS_DEFAULT : p->draft_len;
+  if (p->draft_width == 1 && p->draft_tokens > p->draft_len) p->draft_tokens = p->draft_len;
+}
+
 static enum eaglet_status read_prompts(struct evaluation *e, struct eaglet_error *err) {
   const struct eaglet_eval_params *p = &e->params;
   struct target_facts facts;
@@ -261,6 +271,7 @@ static enum eaglet_status read_prompts(struct evaluation *e, struct eaglet_error
                                         .prompts_max = p->prompts_max,
                                         .tokens_max = context - p->tokens_max};
   TRY(renderer_open(&renderer, p->model, facts.n_vocab, err));
+  e->template_file = chat_template_origin(renderer.chat, &e->template_hash);
   enum eaglet_status status = prompt_set_read(&e->prompts, &set, &renderer, err);
   renderer_close(&renderer);
   return status;
@@ -268,6 +279,7 @@ static enum eaglet_status read_prompts(struct evaluation *e, struct eaglet_error
 
 static enum eaglet_status open_all(struct evaluation *e, struct eaglet_error *err) {
   const struct eaglet_eval_params *p = &e->params;
+  resolve_shape(&e->params);
   TRY(read_prompts(e, err));
   e->sequences = memory_alloc((size_t)p->concurrency * sizeof *e->sequences);
   e->answers = memory_alloc((size_t)p->concurrency * sizeof *e->answers);
@@ -310,24 +322,52 @@ static json_t *source_json(const struct evaluation *e, int32_t source) {
   return json;
 }
 
-static struct eaglet_text make_json(const struct evaluation *e) {
+/* What a number depends on (case G26): without it nobody can find it again. */
+static json_t *settings_json(const struct evaluation *e, const char *drafter) {
   const struct eaglet_eval_params *p = &e->params;
-  struct eaglet_engine_stats stats;
+  char hash[24];
+  json_t *files = json_array();
+  for (size_t i = 0; i < p->n_prompts; i++) json_array_append_new(files, json_string(p->prompts[i]));
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)e->template_hash);
+  return json_pack("{ss ss si si si so si sI s{ss ss} si sf sI si}", "drafter", drafter, "shape", p->draft_width > 1 ? "tree" : "chain", "draft_len",
+                   p->draft_len, "draft_width", p->draft_width, "draft_tokens", p->draft_tokens, "prompt_files", files, "max_prompts", p->prompts_max,
+                   "prompts", (json_int_t)e->overall.n_prompts, "template", "file", e->template_file, "xxh3", hash, "max_tokens", p->tokens_max,
+                   "temperature", (double)p->temperature, "seed", (json_int_t)p->seed, "concurrency", p->concurrency);
+}
+
+static json_t *definitions_json(void) {
+  return json_pack("{ss ss ss ss ss}", "acceptance_length",
+                   "tokens per verification round, the bonus token included, pooled over rounds; a prompt's own first token is not counted",
+                   "accepted_per_round", "accepted drafts per verification round: the same without the bonus token", "per_position",
+                   "rounds in which draft i was accepted / rounds that drafted", "conditional",
+                   "rounds in which draft i was accepted / rounds in which those before it were", "by_context",
+                   "acceptance_length of rounds that began with at least `from` tokens of context and fewer than the next");
+}
+
+static json_t *sources_json(const struct evaluation *e) {
   json_t *sources = json_object();
-  engine_stats(e->engine, &stats);
   for (int32_t i = 0; i < e->prompts.n_sources; i++) {
     if (e->tallies[i].n_prompts > 0) json_object_set_new(sources, e->prompts.sources[i], source_json(e, i));
   }
-  json_t *json = json_pack("{so so ss si si si si sf sI si sO}", "sources", sources, "overall", tally_json(&e->overall, p->draft_len), "drafter",
-                           stats.drafter, "draft_len", p->draft_len, "draft_width", p->draft_width > 0 ? p->draft_width : 1, "draft_tokens",
-                           p->draft_tokens, "max_tokens", p->tokens_max, "temperature", (double)p->temperature, "seed", (json_int_t)p->seed,
-                           "concurrency", p->concurrency, "skipped", e->prompts.intake.dropped);
+  return sources;
+}
+
+/* The whole first: who looks for a name finds the whole's, then the sources'. */
+static struct eaglet_text make_json(const struct evaluation *e) {
+  const struct eaglet_eval_params *p = &e->params;
+  struct eaglet_engine_stats stats;
+  engine_stats(e->engine, &stats);
+  json_t *json = settings_json(e, stats.drafter);
+  json_object_set_new(json, "overall", tally_json(&e->overall, p->draft_len));
   add_speeds(e, json, e->speed);
   if (arm_runs(e, ARM_ADAPTIVE)) json_object_set_new(json, "speculation", json_string(stats.speculation));
   if (arm_runs(e, ARM_PLAIN)) {
     json_object_set_new(json, "identical", p->temperature > 0 ? json_null() : json_boolean(e->identical)); /* sampled outputs agree in law only */
     if (*e->difference) json_object_set_new(json, "difference", json_string(e->difference));
   }
+  json_object_set_new(json, "sources", sources_json(e));
+  json_object_set(json, "skipped", e->prompts.intake.dropped);
+  json_object_set_new(json, "definitions", definitions_json());
   struct eaglet_text text = json_dump(json, 0);
   json_decref(json);
   return text;

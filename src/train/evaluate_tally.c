@@ -47,7 +47,8 @@ json_t *tally_json(const struct tally *t, int32_t draft_len) {
     json_array_append_new(positions, json_real(share(t->accepted_at[i], t->drafted_at[0])));
     json_array_append_new(conditional, json_real(share(t->accepted_at[i], i == 0 ? t->drafted_at[0] : t->accepted_at[i - 1])));
   }
-  return json_pack("{sf so so so sI sI sI sI sI}", "acceptance_length", tally_acceptance_length(t), "per_position", positions, "conditional",
+  return json_pack("{sf sf so so so sI sI sI sI sI}", "acceptance_length", tally_acceptance_length(t), "accepted_per_round",
+                   share(t->n_accepted, t->n_rounds), "per_position", positions, "conditional",
                    conditional, "by_context", buckets_json(t), "prompts", (json_int_t)t->n_prompts, "output_tokens", (json_int_t)t->n_output,
                    "rounds", (json_int_t)t->n_rounds, "drafted", (json_int_t)t->n_drafted, "accepted", (json_int_t)t->n_accepted);
 }

@@ -34,7 +34,7 @@ static void values_init(struct values *v) {
       OPTION_END,
   };
   const struct option common[] = {
-      {.kind = OPTION_STRING, .name = "config", .value = &v->config, .argument = "FILE", .help = "ini file"},
+      {.kind = OPTION_STRING, .name = "config", .value = &v->config, .argument = "FILE", .help = "ini file", .heading = "limits"},
       {.kind = OPTION_FLAG, .name = "json", .letter = 'j', .value = &v->json, .help = "JSON"},
       OPTION_END,
   };
@@ -230,6 +230,7 @@ static void test_generated_texts(void **state) {
   assert_non_null(strstr(help.data, "where to (required)\n"));
   assert_non_null(strstr(help.data, "  -d, --data FILE...      JSONL"));
   assert_non_null(strstr(help.data, "  -h, --help"));
+  assert_non_null(strstr(help.data, "\n\nlimits:\n"));
   for (const char *line = help.data; *line; line += strcspn(line, "\n"), line += *line == '\n') assert_true(strcspn(line, "\n") <= 100);
   free(help.data);
   struct eaglet_text man = options_man(&v.spec);

@@ -145,6 +145,37 @@ static void test_held_back(void **state) {
   stop_matcher_free(m);
 }
 
+/* A text whose first bytes may not hold a stop: what is found is the stop that is complete first behind them, also when it begins within. */
+static void test_passed_text(void **state) {
+  (void)state;
+  static const struct { const char *text, *stops[3]; size_t n_passed, begin, end; } cases[] = {
+      {"ababab", {"abab"}, 4, 2, 6},
+      {"ababab", {"abab"}, 3, 0, 4},
+      {"aaaa", {"aa"}, 3, 2, 4},
+      {"xabcd", {"abc", "ab"}, 3, 1, 4},
+      {"stop a stop", {"stop"}, 4, 7, 11},
+      {"stop a sto", {"stop"}, 4, NONE, 0},
+      {"abcabd", {"abc", "cab", "abd"}, 3, 2, 5},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t n = 0, length = strlen(cases[i].text), shown = 0;
+    while (n < 3 && cases[i].stops[n]) n++;
+    struct stop_matcher *m = create(cases[i].stops, n);
+    struct stop_match match = {.begin = NONE};
+    for (size_t at = 0; at < length; at++) {
+      if (at < cases[i].n_passed)
+        stop_matcher_pass(m, cases[i].text + at, 1);
+      else
+        stop_matcher_push(m, cases[i].text + at, 1, &match);
+      assert_true(stop_matcher_n_safe(m) >= shown && stop_matcher_n_safe(m) <= at + 1);
+      shown = stop_matcher_n_safe(m);
+    }
+    assert_int_equal(match.begin, cases[i].begin);
+    if (match.begin != NONE) assert_int_equal(match.end, cases[i].end);
+    stop_matcher_free(m);
+  }
+}
+
 static void test_random_texts(void **state) {
   (void)state;
   static const char *const letters[] = {"a", "b", "\xc3\xa9", "\xe4\xbd\xa0"};
@@ -200,7 +231,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_where_text_ends),
       cmocka_unit_test(test_held_back),
-      cmocka_unit_test(test_random_texts),
+      cmocka_unit_test(test_passed_text), cmocka_unit_test(test_random_texts),
       cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,8 @@ struct constraint_source {
   void (*start)(void *context, void *state);
   /* A bit per target id (1: allowed), valid until the next call; never all zero. Not asked of a text that is over. */
   const uint32_t *(*allowed)(void *context, const void *state);
-  /* False: the token is not allowed here, or is a stop token, which ends the text without being part of it; the state is unchanged then. */
+  /* False: the token is not allowed here; the state is unchanged then. A stop token ends the text without being part of it: it may be
+   * refused too, or lead to a state that is over. */
   bool (*advance)(void *context, void *state, int32_t token);
   bool (*is_over)(void *context, const void *state); /* the text is whole and nothing may be added to it */
 };

@@ -101,29 +101,34 @@ int cmd_eval(struct cli *cli, int argc, char **argv) {
   const char *html = NULL;
   struct eaglet_eval_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_LIST, .name = "prompts", .value = &prompts, .argument = "FILE...", .help = "JSONL, one conversation a row, optional source", .required = true},
+      {.kind = OPTION_LIST, .name = "prompts", .value = &prompts, .argument = "FILE", .help = "JSONL, one conversation a row, with an optional source that names its group", .required = true, .heading = "what is evaluated"},
       {.kind = OPTION_INT, .name = "max-tokens", .value = &params.tokens_max, .argument = "N", .help = "tokens per prompt (default 96)", .min = 1, .max = 1 << 20},
-      {.kind = OPTION_INT, .name = "max-prompts", .value = &params.prompts_max, .argument = "N", .help = "prompts per source (default all)", .min = 1, .max = 1e9},
+      {.kind = OPTION_INT, .name = "max-prompts", .value = &params.prompts_max, .argument = "N", .help = "prompts per source (default: all)", .min = 1, .max = 1e9},
       {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "0: greedy (default)", .min = 0, .max = 10},
-      {.kind = OPTION_UINT64, .name = "seed", .value = &params.seed, .argument = "S", .help = "of sampling"},
+      {.kind = OPTION_UINT64, .name = "seed", .value = &params.seed, .argument = "S", .help = "of sampling (default 0)"},
       {.kind = OPTION_INT, .name = "concurrency", .value = &params.concurrency, .argument = "N", .help = "sequences at once (default 1)", .min = 1, .max = 4096},
+      {.kind = OPTION_FLAG, .name = "no-plain", .value = &params.no_plain, .help = "skip plain and adaptive runs: acceptance only, no speed, no identity", .heading = "what is run"},
+      {.kind = OPTION_FLAG, .name = "no-adaptive", .value = &params.no_adaptive, .help = "skip adaptive runs: the speed is that of drafting in every round"},
       {.kind = OPTION_INT, .name = "repeats", .value = &params.repeats, .argument = "N", .help = "runs of every prompt, of which the fastest counts: on a busy machine (default 1)", .min = 1, .max = 1000},
-      {.kind = OPTION_FLAG, .name = "no-plain", .value = &params.no_plain, .help = "skip the runs for speed and identity"},
-      {.kind = OPTION_FLAG, .name = "no-adaptive", .value = &params.no_adaptive, .help = "the speed is that of drafting in every round"},
-      {.kind = OPTION_STRING, .name = "html", .value = &html, .argument = "FILE", .help = "also write a page with tables and plots"},
+      {.kind = OPTION_STRING, .name = "html", .value = &html, .argument = "FILE", .help = "also write a self-contained page with tables and bars", .heading = "result"},
       OPTION_END,
   };
   const struct option *tables[] = {own, drafting, cli->common, NULL};
   const struct options_spec spec = {
-      .command = "eval", .usage = "MODEL --draft DIR --prompts FILE... [--json] [--html FILE]", .summary = "acceptance, identity and speed",
-      .description = "Acceptance length = tokens per verification round, the bonus token included, pooled over rounds; acceptance by position i =\n"
-                     "accepted at i / rounds that drafted; both are of drafting up to the limits in every round. Speed is that of adaptive drafting,\n"
-                     "which drafts only what pays, against plain decoding: in one run, prompt by prompt in turn.\n"
-                     "Exit code 6 when greedy output differs between them.\n",
+      .command = "eval", .usage = "MODEL (--draft DIR | --drafter mtp|ngram) --prompts FILE... [--json] [--html FILE]", .summary = "acceptance, identity and speed",
+      .description = "Every prompt runs three times, in turn on one engine: drafting in every round, which gives the acceptance; plain; and adaptive\n"
+                     "drafting, which drafts only what pays and gives the speed. Greedy output must be the same in all (exit code 6 when it is not).\n"
+                     "acceptance_length is tokens per verification round with the bonus token, accepted_per_round without it; per_position is the\n"
+                     "share of drafting rounds in which draft i was accepted, conditional that among rounds in which those before it were. The document\n"
+                     "of --json has the same names, what they depend on (shape, template, prompts, temperature, ...) and their definitions.\n"
+                     "\n  eaglet eval models/nano-kimi --draft models/nano-kimi-eagle3 --prompts samples/eval.jsonl --html eval.html\n"
+                     "  eaglet eval MODEL --drafter ngram --prompts held_out.jsonl --max-prompts 20 --json\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};
   struct options_result result = {0};
   cli_drafting_table(&who, drafting);
   int code = cli_parse(cli, &spec, argc, argv, &result);
+  struct eaglet_error err = {0};
+  if (code == CLI_GO && cli_drafting_check(&who, &err) != EAGLET_OK) code = cli_fail(cli, EAGLET_E_USAGE, &err);
   if (code == CLI_GO) {
     params.model = result.positional[0];
     params.draft = who.draft;
@@ -138,7 +143,6 @@ int cmd_eval(struct cli *cli, int argc, char **argv) {
     params.threads = cli->threads;
     params.progress = progress_callbacks(&cli->progress);
     struct eaglet_text json = {0};
-    struct eaglet_error err = {0};
     enum eaglet_status status = eaglet_eval(&params, &json, &err);
     if (status == EAGLET_OK && html) status = write_page(html, &json, &err);
     code = cli_finish_json(cli, status, &err, &json, print_eval);

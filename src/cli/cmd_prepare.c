@@ -33,7 +33,7 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
   char *arguments_json = NULL;
   struct eaglet_prepare_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE...", .help = "JSON lines or a JSON array; rows with `conversations`, `messages`, or question and answer", .required = true},
+      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE", .help = "JSON lines or a JSON array; rows with `conversations`, `messages`, or question and answer", .required = true},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "where the shards go", .required = true},
       {.kind = OPTION_INT, .name = "max-len", .value = &params.tokens_max, .argument = "N", .help = "tokens kept of a row (default 2048)", .min = 8, .max = 1 << 20},
       {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05; below 0: none)", .min = -1, .max = 0.5},

@@ -238,7 +238,7 @@ static enum eaglet_status resolve(struct eaglet_eval_params *p, const struct eag
   *p = *params;
   bool needs_draft = p->drafter != EAGLET_DRAFTER_MTP && p->drafter != EAGLET_DRAFTER_NGRAM;
   if (p->drafter == EAGLET_DRAFTER_NONE) FAIL(err, EAGLET_E_USAGE, "eval: without a drafter there is nothing to evaluate");
-  if (needs_draft && !p->draft) FAIL(err, EAGLET_E_USAGE, "eval: no draft head given");
+  if (needs_draft && !p->draft) FAIL(err, EAGLET_E_USAGE, "eval: no draft given; the drafters mtp and ngram alone need none");
   if (p->n_prompts == 0) FAIL(err, EAGLET_E_USAGE, "eval: no prompt file given");
   if (p->tokens_max <= 0) p->tokens_max = TOKENS_MAX_DEFAULT;
   if (p->draft_len <= 0) p->draft_len = DRAFT_LEN_DEFAULT;

@@ -1,5 +1,5 @@
-/* report.h - results as one self-contained HTML page: tables, acceptance bars and training curves as inline SVG. No script, no
- * network, readable in light and dark. */
+/* report.h - results as one self-contained HTML page: tables with bars beside their numbers, training curves as inline
+ * SVG. No script, no network, readable in light and dark and by a screen reader. */
 #ifndef EAGLET_TRAIN_REPORT_H
 #define EAGLET_TRAIN_REPORT_H
 

@@ -1,6 +1,6 @@
 /* eaglet.h - the one public header of libeaglet.
  *
- * Two nouns: an engine (a target model, optionally paired with an EAGLE-3 draft head) and a sequence (one token stream
+ * Two nouns: an engine (a target model, optionally paired with a drafter: an EAGLE-3 head, a small model, ...) and a sequence (one token stream
  * with its KV cache); one verb: eaglet_step, which advances every live sequence by one speculative round. Beside them
  * stand the pipeline verbs (prepare, vocab, extract, train, eval) and the questions (inspect, verify, check_pair), each
  * one function that takes a parameter struct. Parameter structs are filled with designated initialisers; zero means default.
@@ -10,7 +10,7 @@
  * different threads. The library reads no environment variables and has no mutable globals.
  *
  * src/base/error.h includes this file for the status and error vocabulary, and modules take the parameter structs
- * directly; only src/eaglet.c, src/cli and src/serve call or define the functions.
+ * directly; only src/eaglet.c and src/cli define or call the functions.
  */
 #ifndef EAGLET_H
 #define EAGLET_H

@@ -4,7 +4,7 @@
 #ifndef EAGLET_ENGINE_CONSTRAINT_H
 #define EAGLET_ENGINE_CONSTRAINT_H
 
-#include "base/error.h"
+#include "draft/tree.h"
 
 struct constraint_source {
   void *context;
@@ -23,6 +23,6 @@ struct constraint_cursor {
   void *state;      /* [source->state_bytes] */
   uint8_t *scratch; /* [CONSTRAINT_SCRATCH_STATES * state_bytes] for states along drafts */
 };
-#define CONSTRAINT_SCRATCH_STATES 20 /* two levels of a tree's frontier */
+#define CONSTRAINT_SCRATCH_STATES (2 * TREE_WIDTH_MAX) /* two levels of a tree's frontier */
 
 #endif

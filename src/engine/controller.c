@@ -11,7 +11,7 @@
 
 #define BINS 20           /* of a draft's score, by its probability */
 #define PRIOR_DRAFTS 4    /* the drafter's own probability counts like so many drafts seen */
-#define PRIOR_TRUST 4     /* verified drafts that a sequence must have to be trusted half by its own */
+#define PRIOR_TRUST 4     /* a sequence's own drafts weigh half when so many of its drafts were expected to stand */
 #define TRUST_FADES 0.95f /* a round */
 #define FADE_AFTER 4096   /* drafts in a bin, then the older half fades */
 #define LEVELS 256        /* of chances, when drafts of all sequences are ranked */

@@ -546,7 +546,6 @@ static void describe(struct net *net, const struct drafter_params *p) {
                                .lookahead = head ? 1 : 0,
                                .n_draft = head ? head->config.n_draft : p->model->arch.features.n_vocab,
                                .draft_of = head ? head->map.draft : NULL,
-                               .levels_max = DRAFT_LEN_MAX,
                                .width_max = TREE_WIDTH_MAX,
                                .rehearse = net_rehearse,
                                .propose = net_propose,

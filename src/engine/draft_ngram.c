@@ -64,6 +64,6 @@ static void ngram_close(struct drafter *drafter) {
 struct drafter *drafter_ngram_open(void) {
   struct drafter *drafter = memory_alloc(sizeof *drafter);
   *drafter = (struct drafter){
-      .name = "ngram", .levels_max = DRAFT_LEN_MAX, .width_max = 1, .propose = ngram_propose, .close = ngram_close};
+      .name = "ngram", .width_max = 1, .propose = ngram_propose, .close = ngram_close};
   return drafter;
 }

@@ -51,7 +51,7 @@ struct drafter {
   int32_t n_draft;           /* ids it chooses from; 0: it never draws */
   const int32_t *draft_of;   /* [n_target] as in struct round_law */
   struct tap_set taps;       /* states of the target that it reads */
-  int32_t levels_max, width_max;
+  int32_t width_max;         /* tokens that a level of it may have */
   /* Runs passes of n_rows for the controller to learn their cost; NULL: they cost nothing. Leaves no trace. */
   enum eaglet_status (*rehearse)(struct drafter *drafter, int32_t n_rows, struct eaglet_error *err);
   enum eaglet_status (*propose)(struct drafter *drafter, struct draft_request *requests, int32_t n, const struct forward_run *target,

@@ -27,7 +27,11 @@ static enum eaglet_status open_draft(struct engine *e, const struct eaglet_engin
   if (needs_draft && !params->draft) FAIL(err, EAGLET_E_USAGE, "drafting with a head or a model needs its directory");
   if (!needs_draft && params->draft) FAIL(err, EAGLET_E_USAGE, "%s: this drafter does not take a draft", params->draft);
   e->drafter_kind = kind;
-  if (kind == EAGLET_DRAFTER_HEAD) return head_open(&e->head, params->draft, e->model, err);
+  if (kind == EAGLET_DRAFTER_HEAD) {
+    enum eaglet_status status = head_open(&e->head, params->draft, e->model, err);
+    if (status == EAGLET_OK || head_is_here(params->draft)) return status;
+    return error_set(err, EAGLET_E_INPUT, "%s: this is no EAGLE-3 head (a small model is the drafter \"model\")", params->draft);
+  }
   if (kind == EAGLET_DRAFTER_MTP) return head_open_mtp(&e->head, e->model, err);
   if (kind != EAGLET_DRAFTER_MODEL) return EAGLET_OK;
   const struct model_params model = {.path = params->draft, .compute = e->compute, .positions_max = e->model->n_positions};

@@ -329,10 +329,11 @@ static json_t *settings_json(const struct evaluation *e, const char *drafter) {
   json_t *files = json_array();
   for (size_t i = 0; i < p->n_prompts; i++) json_array_append_new(files, json_string(p->prompts[i]));
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)e->template_hash);
-  return json_pack("{ss ss si si si so si sI s{ss ss} si sf sI si}", "drafter", drafter, "shape", p->draft_width > 1 ? "tree" : "chain", "draft_len",
+  return json_pack("{ss ss si si si so si sI s{ss ss} si sf sI si si}", "drafter", drafter, "shape", p->draft_width > 1 ? "tree" : "chain", "draft_len",
                    p->draft_len, "draft_width", p->draft_width, "draft_tokens", p->draft_tokens, "prompt_files", files, "max_prompts", p->prompts_max,
                    "prompts", (json_int_t)e->overall.n_prompts, "template", "file", e->template_file, "xxh3", hash, "max_tokens", p->tokens_max,
-                   "temperature", (double)p->temperature, "seed", (json_int_t)p->seed, "concurrency", p->concurrency);
+                   "temperature", (double)p->temperature, "seed", (json_int_t)p->seed, "concurrency", p->concurrency,
+                   "repeats", p->repeats);
 }
 
 static json_t *definitions_json(void) {

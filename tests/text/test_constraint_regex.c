@@ -142,7 +142,7 @@ static void random_pattern(struct buffer *out, uint64_t *seed, int depth) {
 static void test_random_patterns(void **state) {
   (void)state;
   uint64_t seed = 7;
-  for (int i = 0; i < 300; i++) {
+  for (int i = 0; i < 100; i++) {
     struct buffer pattern;
     buffer_init(&pattern);
     buffer_append(&pattern, "", 0);

@@ -85,8 +85,8 @@ static const char *stop_name(enum eaglet_stop stop) {
 }
 
 static json_t *entries_json(const struct eaglet_token_logprob *entries, int32_t n) {
-  json_t *top = json_array();
   if (n == 0) return json_null(); /* a prompt's first token has no probability */
+  json_t *top = json_array();
   for (int32_t i = 1; i < n; i++) json_array_append_new(top, json_pack("{si sf}", "id", entries[i].token, "logprob", (double)entries[i].logprob));
   return json_pack("{si sf si so}", "id", entries[0].token, "logprob", (double)entries[0].logprob, "rank", entries[0].rank, "top", top);
 }

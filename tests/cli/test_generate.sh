@@ -17,6 +17,8 @@ echo '[5, 6, 7]' >"$dir/ids.json"
 [ "$(wc -w <"$dir/out")" = 4 ] || fail "expected four ids, found $(cat "$dir/out")"
 grep -q 'ids are printed as ids' "$dir/err" || fail "no word about the missing tokenizer"
 "$eaglet" generate "$root/tests/data/arch/gpt2" --tokens "$dir/ids.json" -n 4 --json 2>/dev/null | grep -q '"text":null' || fail "text of no tokenizer"
+"$eaglet" generate "$root/tests/data/arch/gpt2" --tokens "$dir/ids.json" -n 4 --json --logprobs 2 --prompt-logprobs 1 >"$dir/out" 2>"$dir/err" || fail "logprobs: $(cat "$dir/err")"
+grep -q '"prompt_logprobs":\[null,' "$dir/out" || fail "expected a first prompt token without a logprob, found $(cat "$dir/out")"
 "$eaglet" generate "$root/tests/data/arch/gpt2" --prompt hello -n 4 >/dev/null 2>&1 && fail "a prompt without a tokenizer"
 
 # A head that does not belong to the target (A26: here its view of the target is turned upside down) drafts in vain: that is said.

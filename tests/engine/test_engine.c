@@ -218,7 +218,7 @@ static void test_trees(void **state) {
   if (!b) skip();
   static const struct {
     int32_t levels, width, tokens, prompts;
-  } shapes[] = {{7, 1, 7, PROMPTS},   {7, 2, 7, PROMPTS}, {7, 4, 7, PROMPTS}, {5, 10, 24, PROMPTS / 2},
+  } shapes[] = {{7, 1, 7, PROMPTS},   {7, 2, 7, PROMPTS}, {7, 4, 7, PROMPTS}, {5, 10, 24, PROMPTS / 4},
                 {1, 3, 3, PROMPTS / 4}, {2, 8, 60, 4},    {15, 2, 30, 4}};
   double chain = 0;
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {

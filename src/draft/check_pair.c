@@ -244,14 +244,12 @@ static void probe_close(struct probe *p) {
 static enum eaglet_status probe_open(struct probe *p, struct eaglet_error *err) {
   struct compute *c = p->target->compute;
   const struct head_config *h = &p->head->config;
-  struct block_shape shape;
   int32_t pages_each = (PROBE_TOKENS - 1) / KV_PAGE_TOKENS + 1, n_pages = pages_each * PROBE_SEQUENCES;
-  block_shape_from_features(&shape, &p->target->arch.features);
   batch_init(&p->batch, PROBE_ROWS);
   p->logits = memory_alloc((size_t)h->n_draft * sizeof(float));
   TRY(forward_create(&p->forward, p->target, PROBE_ROWS, n_pages, err));
   TRY(head_forward_create(&p->head_forward, p->head, PROBE_TOKENS, n_pages, err));
-  TRY(kv_cache_init(&p->kv, c, p->target->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
+  TRY(kv_cache_init(&p->kv, c, p->target->arch.features.n_layers, model_kv_entry_floats(p->target), n_pages, err));
   TRY(kv_cache_init(&p->head_kv, c, head_kv_layers(p->head), head_kv_entry_floats(p->head), n_pages, err));
   for (int s = 0; s < PROBE_SEQUENCES; s++) {
     TRY(kv_sequence_init(&p->sequences[s], &p->kv, PROBE_TOKENS, err));

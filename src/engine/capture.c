@@ -27,7 +27,6 @@ struct job {
 
 enum eaglet_status capture_create(struct capture **out, const struct capture_params *params, struct eaglet_error *err) {
   struct capture *c = memory_alloc(sizeof *c);
-  struct block_shape shape;
   *out = NULL;
   *c = (struct capture){.model = params->model,
                         .compute = params->model->compute,
@@ -36,10 +35,9 @@ enum eaglet_status capture_create(struct capture **out, const struct capture_par
                         .rows_max = params->rows_max > 0 ? params->rows_max : 512};
   /* Every row of a call may be a conversation of its own, and one conversation may need pages for all its tokens. */
   int32_t n_pages = c->rows_max + (c->tokens_max + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS + 1;
-  block_shape_from_features(&shape, &params->model->arch.features);
   batch_init(&c->batch, c->rows_max);
   enum eaglet_status status = kv_cache_init(&c->kv, c->compute, params->model->arch.features.n_layers,
-                                            block_kv_entry_floats(&shape), n_pages, err);
+                                            model_kv_entry_floats(params->model), n_pages, err);
   if (status == EAGLET_OK) status = forward_create(&c->forward, params->model, c->rows_max, n_pages, err);
   if (status != EAGLET_OK) {
     capture_free(c);

@@ -528,9 +528,7 @@ static enum eaglet_status plan_network(struct net *net, const struct drafter_par
     layers = head_kv_layers(net->head);
     TRY(head_forward_create(&net->head_forward, net->head, p->rows_max, tables, err));
   } else {
-    struct block_shape shape;
-    block_shape_from_features(&shape, &net->model->arch.features);
-    entry = block_kv_entry_floats(&shape);
+    entry = model_kv_entry_floats(net->model);
     layers = net->model->arch.features.n_layers;
     TRY(forward_create(&net->forward, net->model, p->rows_max, tables, err));
   }

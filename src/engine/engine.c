@@ -79,6 +79,10 @@ static int64_t page_bytes(int32_t entry_floats, int32_t n_layers) {
   return (int64_t)KV_PAGE_TOKENS * entry_floats * n_layers * (int64_t)sizeof(float);
 }
 
+static int64_t model_page_bytes(const struct model *model) {
+  return page_bytes(model_kv_entry_floats(model), model->arch.features.n_layers);
+}
+
 /* Pages of both pools: for sequences_max whole contexts, or what the memory allows. */
 struct page_plan {
   int32_t target_each, draft_each; /* pages that the longest sequence may take */
@@ -87,15 +91,9 @@ struct page_plan {
 
 static enum eaglet_status plan_pages(struct page_plan *plan, const struct engine *e, const struct eaglet_engine_params *params,
                                      struct eaglet_error *err) {
-  struct block_shape shape;
-  int64_t bytes_target, bytes_draft = 0;
-  block_shape_from_features(&shape, &e->model->arch.features);
-  bytes_target = page_bytes(block_kv_entry_floats(&shape), e->model->arch.features.n_layers);
+  int64_t bytes_target = model_page_bytes(e->model), bytes_draft = 0;
   if (e->head) bytes_draft = page_bytes(head_kv_entry_floats(e->head), head_kv_layers(e->head));
-  if (e->draft_model) {
-    block_shape_from_features(&shape, &e->draft_model->arch.features);
-    bytes_draft = page_bytes(block_kv_entry_floats(&shape), e->draft_model->arch.features.n_layers);
-  }
+  if (e->draft_model) bytes_draft = model_page_bytes(e->draft_model);
   plan->target_each = kv_pages_of(target_slots_max(e));
   plan->draft_each = kv_pages_of(draft_slots_max(e));
   int64_t each = plan->target_each * bytes_target + plan->draft_each * bytes_draft,
@@ -152,11 +150,9 @@ static enum eaglet_status plan_scratch(struct engine *e, struct eaglet_error *er
 }
 
 static enum eaglet_status plan_pools(struct engine *e, const struct eaglet_engine_params *params, struct eaglet_error *err) {
-  struct block_shape shape;
   struct page_plan pages = {0};
   TRY(plan_pages(&pages, e, params, err));
-  block_shape_from_features(&shape, &e->model->arch.features);
-  TRY(kv_cache_init(&e->kv, e->compute, e->model->arch.features.n_layers, block_kv_entry_floats(&shape), pages.target, err));
+  TRY(kv_cache_init(&e->kv, e->compute, e->model->arch.features.n_layers, model_kv_entry_floats(e->model), pages.target, err));
   if (e->prefix_cache) prefix_cache_create(&e->kv, 0);
   e->pages = memory_alloc(2 * (size_t)pages.target_each * sizeof(int32_t));
   TRY(forward_create(&e->forward, e->model, e->rows_max, pages.target_each * e->sequences_max, err));

@@ -58,17 +58,15 @@ static enum eaglet_status verifier_open(struct verifier *v, const struct eaglet_
   enum eaglet_precision precision =
       params->precision == EAGLET_PRECISION_DEFAULT ? EAGLET_PRECISION_EXACT : params->precision;
   int32_t n_pages = (tokens_max - 1) / KV_PAGE_TOKENS + 1;
-  struct block_shape shape;
   TRY(compute_open_cpu(&v->compute, params->threads, precision, err));
   /* Scalings that follow the context's length are those of the longest prompt, as in the run that made the reference. */
   const struct model_params open = {.path = params->model, .compute = v->compute, .positions_max = tokens_max};
   TRY(model_open(&v->model, &open, err));
-  block_shape_from_features(&shape, &v->model->arch.features);
   TRY(forward_create(&v->forward, v->model, ROWS_MAX, n_pages, err));
-  TRY(kv_cache_init(&v->kv, v->compute, v->model->arch.features.n_layers, block_kv_entry_floats(&shape), n_pages, err));
+  TRY(kv_cache_init(&v->kv, v->compute, v->model->arch.features.n_layers, model_kv_entry_floats(v->model), n_pages, err));
   TRY(kv_sequence_init(&v->sequence, &v->kv, tokens_max, err));
   TRY(kv_sequence_reserve(&v->sequence, tokens_max, err));
-  v->start = v->compute->alloc(v->compute, (size_t)ROWS_MAX * (size_t)shape.hidden * sizeof(float));
+  v->start = v->compute->alloc(v->compute, (size_t)ROWS_MAX * (size_t)v->model->arch.features.hidden * sizeof(float));
   if (!v->start) FAIL(err, EAGLET_E_RESOURCE, "verify: no memory for %d rows", ROWS_MAX);
   batch_init(&v->batch, ROWS_MAX);
   return EAGLET_OK;

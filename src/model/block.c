@@ -79,6 +79,12 @@ int32_t block_kv_entry_floats(const struct block_shape *shape) {
   return shape->kv_rank + shape->rope_dim + (shape->sparse.n_kept > 0 ? shape->sparse.head_dim : 0);
 }
 
+int32_t model_kv_entry_floats(const struct model *model) {
+  struct block_shape shape;
+  block_shape_from_features(&shape, &model->arch.features);
+  return block_kv_entry_floats(&shape);
+}
+
 /* Cuts pieces out of a block: with base NULL only the length is counted, so that planning and carving are the same
  * code. */
 struct carver {

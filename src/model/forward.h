@@ -53,6 +53,7 @@ struct block_shape {
   struct sparse_features sparse;
 };
 void block_shape_from_features(struct block_shape *shape, const struct features *features);
+int32_t model_kv_entry_floats(const struct model *model); /* of the model's every layer */
 int32_t block_kv_entry_floats(const struct block_shape *shape); /* MLA: kv_rank + rope_dim; GQA: 2 * n_kv_heads * head_dim */
 enum eaglet_status block_scratch_create(struct block_scratch **scratch, struct compute *c, const struct block_shape *shape,
                                         int32_t rows_max, struct eaglet_error *err) MUST_USE;

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "checkpoint/safetensors_header.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,6 +171,20 @@ enum eaglet_status safetensors_open(struct safetensors *file, const char *path, 
   enum eaglet_status status = parse_file(file, err);
   if (status != EAGLET_OK) safetensors_close(file);
   return status;
+}
+
+enum eaglet_status tensor_expect_float(const struct tensor_entry *tensor, struct eaglet_error *err) {
+  if (tensor->dtype != DTYPE_F32 && tensor->dtype != DTYPE_BF16 && tensor->dtype != DTYPE_F16)
+    FAIL(err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name, dtype_name(tensor->dtype));
+  return EAGLET_OK;
+}
+
+enum eaglet_status tensor_to_f32(float *out, const struct tensor_entry *tensor, size_t n, struct eaglet_error *err) {
+  dtype_to_f32(out, tensor->data, tensor->dtype, n);
+  for (size_t i = 0; i < n; i++) {
+    if (!isfinite(out[i])) FAIL(err, EAGLET_E_INPUT, "%s: %s: element %zu is not finite", tensor->path, tensor->name, i);
+  }
+  return EAGLET_OK;
 }
 
 const struct tensor_entry *safetensors_find(const struct safetensors *file, const char *name) {

@@ -32,6 +32,9 @@ struct safetensors {
   size_t n;
 };
 enum eaglet_status safetensors_open(struct safetensors *file, const char *path, struct eaglet_error *err) MUST_USE;
+/* EAGLET_E_INPUT: another element type than F32, BF16, F16; an element that is not finite. The second wants the first to have passed. */
+enum eaglet_status tensor_expect_float(const struct tensor_entry *tensor, struct eaglet_error *err) MUST_USE;
+enum eaglet_status tensor_to_f32(float *out, const struct tensor_entry *tensor, size_t n, struct eaglet_error *err) MUST_USE;
 const struct tensor_entry *safetensors_find(const struct safetensors *file, const char *name); /* NULL when absent */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);             /* NULL when absent */
 void safetensors_close(struct safetensors *file);

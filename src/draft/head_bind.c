@@ -7,7 +7,6 @@
 #include "model/bind.h"
 #include "model/linear.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,16 +110,10 @@ static enum eaglet_status bind_vector(struct head_binder *b, const float **vecto
   if (tensor->rank != 1 || tensor->shape[0] != n)
     FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%d] by config.json, found %d axes, the first of %lld", tensor->path,
          tensor->name, n, tensor->rank, tensor->rank > 0 ? (long long)tensor->shape[0] : 0);
-  if (tensor->dtype != DTYPE_F32 && tensor->dtype != DTYPE_BF16 && tensor->dtype != DTYPE_F16)
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name,
-         dtype_name(tensor->dtype));
+  TRY(tensor_expect_float(tensor, b->err));
   if (!adjacent) b->used = (b->used + 15) & ~(size_t)15;
   ASSERT(b->used + (size_t)n <= b->capacity);
-  dtype_to_f32(b->host + b->used, tensor->data, tensor->dtype, (size_t)n);
-  for (int32_t i = 0; i < n; i++) {
-    if (!isfinite(b->host[b->used + (size_t)i]))
-      FAIL(b->err, EAGLET_E_INPUT, "%s: %s: element %d is not finite", tensor->path, tensor->name, i);
-  }
+  TRY(tensor_to_f32(b->host + b->used, tensor, (size_t)n, b->err));
   *vector = b->head->small + b->used;
   b->used += (size_t)n;
   return EAGLET_OK;

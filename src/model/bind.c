@@ -8,7 +8,6 @@
 #include "model/linear.h"
 #include "model/prediction.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,16 +66,10 @@ static enum eaglet_status bind_vector(struct binder *b, const float **vector, co
     shape_text(found, tensor);
     FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected [%d], found %s", tensor->path, tensor->name, n, found);
   }
-  if (!is_float(tensor->dtype))
-    FAIL(b->err, EAGLET_E_INPUT, "%s: %s: expected BF16, F16 or F32, found %s", tensor->path, tensor->name,
-         dtype_name(tensor->dtype));
+  TRY(tensor_expect_float(tensor, b->err));
   if (!adjacent) b->used = (b->used + 15) & ~(size_t)15;
   ASSERT(b->used + (size_t)n <= b->capacity);
-  dtype_to_f32(b->host + b->used, tensor->data, tensor->dtype, (size_t)n);
-  for (int32_t i = 0; i < n; i++) {
-    if (!isfinite(b->host[b->used + (size_t)i]))
-      FAIL(b->err, EAGLET_E_INPUT, "%s: %s: element %d is not finite", tensor->path, tensor->name, i);
-  }
+  TRY(tensor_to_f32(b->host + b->used, tensor, (size_t)n, b->err));
   *vector = b->model->small + b->used;
   b->used += (size_t)n;
   b->model->n_vector_elements += (uint64_t)n;

@@ -8,6 +8,11 @@
 
 #include "base/error.h"
 
+/* Parameters: zero means default. */
+static inline int32_t or_default(int32_t value, int32_t fallback) {
+  return value > 0 ? value : fallback;
+}
+
 double time_now(void); /* seconds, monotonic */
 
 uint64_t random_u64(uint64_t seed, uint64_t stream, uint64_t counter);

@@ -17,8 +17,7 @@ static bool is_stop(const struct sequence *s, int32_t token) {
 }
 
 /* Why the sequence ends with the token that just joined. What the text says comes before what its length says (G04). */
-static enum eaglet_stop reason_to_stop(const struct sequence *s, int32_t token) {
-  bool stops = is_stop(s, token);
+static enum eaglet_stop reason_to_stop(const struct sequence *s, int32_t token, bool stops) {
   enum token_role role = stops ? TOKEN_STOPS : s->stats.output_tokens < s->output_min ? TOKEN_EARLY : TOKEN_TEXT;
   bool watched = s->watch.token && s->watch.token(s->watch.context, token, role);
   if (stops) return EAGLET_STOP_TOKEN;
@@ -32,15 +31,16 @@ static enum eaglet_stop reason_to_stop(const struct sequence *s, int32_t token) 
 
 /* Joins one token; true when the sequence ends with it. */
 static bool join(struct sequence *s, int32_t token, bool drafted) {
+  bool stops = is_stop(s, token);
   s->was_drafted[s->n_tokens] = drafted;
   s->tokens[s->n_tokens++] = token;
   s->stats.output_tokens++;
   sampler_note(s->sampler, token, true);
-  if (s->constraint.source && !is_stop(s, token)) {
+  if (s->constraint.source && !stops) {
     bool allowed = s->constraint.source->advance(s->constraint.source->context, s->constraint.state, token);
     ASSERT(allowed); /* it was chosen among allowed ones */
   }
-  s->stop = reason_to_stop(s, token);
+  s->stop = reason_to_stop(s, token, stops);
   return s->stop != EAGLET_STOP_NONE;
 }
 

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define BINS 20           /* of a draft's score, by its probability */
 #define PRIOR_DRAFTS 4    /* the drafter's own probability counts like so many drafts seen */
@@ -85,6 +86,10 @@ void controller_measured(struct controller *c, enum controller_cost kind, int32_
     book(c, TRYING_SHARE * seconds);
   else if (c->charges)
     book(c, -cost_curve_at(&c->costs[kind], n_rows)); /* what such a pass costs, whatever happened to this one */
+}
+
+void controller_forget(struct controller *c) {
+  memset(c->costs, 0, sizeof c->costs);
 }
 
 void controller_start(struct controller *c) {

@@ -44,6 +44,8 @@ void controller_free(struct controller *controller);
 /* Measured: a target pass of n_rows; a catch-up of n_rows; a level of n_rows. Seconds. */
 enum controller_cost { COST_TARGET, COST_CATCH_UP, COST_LEVEL, COST_KINDS };
 void controller_measured(struct controller *controller, enum controller_cost kind, int32_t n_rows, double seconds);
+/* Forgets what passes cost: those so far met cold memory. */
+void controller_forget(struct controller *controller);
 /* The rehearsal is over: what was measured so far is charged to nobody. */
 void controller_start(struct controller *controller);
 

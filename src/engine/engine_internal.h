@@ -99,6 +99,10 @@ void scheduler_fill(struct engine *e);
 /* A sequence that will run no more gives back what it holds. */
 void scheduler_retire(struct engine *e, struct sequence *s);
 
+/* ---- step.c ---- */
+/* The target's pass over e->batch, timed for the controller; e->best gets the likeliest token of every row of logits. */
+enum eaglet_status engine_run_target(struct engine *e, struct forward_run *run, struct eaglet_error *err) MUST_USE;
+
 /* ---- rehearsal.c ---- */
 /* Runs passes of growing size so that the controller knows what they cost. Leaves no trace but that. */
 enum eaglet_status engine_rehearse(struct engine *e, struct eaglet_error *err) MUST_USE;
@@ -106,8 +110,6 @@ enum eaglet_status engine_rehearse(struct engine *e, struct eaglet_error *err) M
 /* ---- accept.c ---- */
 /* Takes the target's results of the step into the sequence: prompt rows, and the round. */
 void accept_rows(struct engine *e, struct sequence *s, const struct forward_run *run);
-
-static inline int32_t or_default(int32_t value, int32_t fallback) { return value > 0 ? value : fallback; }
 
 /* Slots that a sequence may need at most: a whole context, the token that fills it, and a proposal; at the drafter every node that a tree
  * runs. */

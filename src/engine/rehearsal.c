@@ -7,21 +7,15 @@
 #define SECONDS_MAX 0.3 /* no new pass after so long; the two smallest run in any case */
 #define PASSES 4        /* of each size; the first, which meets cold memory, is not counted */
 
-static enum eaglet_status rehearse_target(struct engine *e, struct kv_sequence *kv, int32_t n_rows, bool counts, struct eaglet_error *err) {
-  struct compute *c = e->compute;
-  struct forward_run run = {.batch = &e->batch, .kv = &e->kv, .taps = e->drafter->taps};
-  double started = time_now();
+static enum eaglet_status rehearse_target(struct engine *e, struct kv_sequence *kv, int32_t n_rows, struct eaglet_error *err) {
+  struct forward_run run;
   batch_reset(&e->batch);
   for (int32_t i = 0; i < n_rows; i++) {
     struct batch_row *row = batch_add(&e->batch);
     int32_t token = (int32_t)(random_uniform(0, (uint64_t)n_rows, (uint64_t)i) * e->model->arch.features.n_vocab);
     *row = (struct batch_row){.token = token, .position = i, .slot = i, .kv = kv, .wants_logits = true};
   }
-  TRY(forward_run(e->forward, &run, err));
-  c->argmax(c, e->best_device, run.logits, run.n_logits, e->model->arch.features.n_vocab);
-  c->download(c, e->best, e->best_device, sizeof(int32_t) * (size_t)run.n_logits);
-  if (counts) controller_measured(e->controller, COST_TARGET, n_rows, time_now() - started);
-  return EAGLET_OK;
+  return engine_run_target(e, &run, err);
 }
 
 static int32_t next_size(int32_t n) {
@@ -33,9 +27,10 @@ static enum eaglet_status rehearse_sizes(struct engine *e, struct kv_sequence *k
   for (int32_t pass = 0; pass < PASSES; pass++) {
     for (int32_t n = 1; n <= rows_most; n = next_size(n)) {
       if (time_now() - started > SECONDS_MAX && (pass > 1 || n > 2)) break;
-      TRY(rehearse_target(e, kv, n, pass > 0, err));
+      TRY(rehearse_target(e, kv, n, err));
       if (e->drafter->rehearse) TRY(e->drafter->rehearse(e->drafter, n, err));
     }
+    if (pass == 0) controller_forget(e->controller);
   }
   return EAGLET_OK;
 }

@@ -2,6 +2,7 @@
 #include "engine/engine_internal.h"
 
 #include "base/memory.h"
+#include "base/util.h"
 
 #include <stdlib.h>
 #include <string.h>

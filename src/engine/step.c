@@ -111,7 +111,7 @@ static void account_time(struct engine *e, double seconds) {
   }
 }
 
-static enum eaglet_status run_target(struct engine *e, struct forward_run *run, struct eaglet_error *err) {
+enum eaglet_status engine_run_target(struct engine *e, struct forward_run *run, struct eaglet_error *err) {
   struct compute *c = e->compute;
   double started = time_now();
   *run = (struct forward_run){.batch = &e->batch, .kv = &e->kv};
@@ -127,7 +127,7 @@ static enum eaglet_status run_target(struct engine *e, struct forward_run *run, 
 
 static enum eaglet_status step_rows(struct engine *e, struct eaglet_error *err) {
   struct forward_run run;
-  TRY(run_target(e, &run, err));
+  TRY(engine_run_target(e, &run, err));
   for (struct sequence *s = e->running.first; s; s = s->next) accept_rows(e, s, &run);
   return e->drafter ? draft_all(e, &run, err) : EAGLET_OK;
 }

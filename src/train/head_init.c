@@ -31,10 +31,6 @@ enum eaglet_status head_states_parse(int32_t *states, int32_t *n_states, const c
   }
 }
 
-static int32_t or_default(int32_t value, int32_t fallback) {
-  return value > 0 ? value : fallback;
-}
-
 enum eaglet_status head_config_new(struct head_config *c, const struct eaglet_train_params *p,
                                    const struct model *target, int32_t n_draft, struct eaglet_error *err) {
   const struct features *f = &target->arch.features;

@@ -1,14 +1,8 @@
 #!/bin/sh
 # test_convert.sh EAGLET ROOT - `convert` from the command line: the head that ships, there and back again through every dialect,
 # ends as the files it began with; exit codes of what cannot be done.
-set -eu
-eaglet=$(realpath "$1") model=$2/models/nano-kimi head=$2/models/nano-kimi-eagle3
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/common.sh"
+model=$root/models/nano-kimi head=$root/models/nano-kimi-eagle3
 expect() { # CODE WORDS ARGUMENTS...
   code=0 wanted=$1 words=$2
   shift 2

@@ -1,15 +1,8 @@
 #!/bin/sh
 # test_eval.sh EAGLET ROOT - what `eval` prints, its document and its page say the same by the same names (case G26); `report` makes that
 # page again; options that contradict each other are refused.
-set -eu
-eaglet=$(realpath "$1") root=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/common.sh"
 model=$root/models/nano-kimi draft=$root/models/nano-kimi-eagle3
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 has() { grep -qF -- "$2" "$1" || fail "$1 lacks '$2': $(head -c 3000 "$1")"; }
 
 head -2 "$root/samples/eval.jsonl" >"$dir/prompts.jsonl"

@@ -2,14 +2,7 @@
 # test_generate.sh EAGLET ROOT - `generate` from the command line: continuations of raw prompts join the prompt's text (the golden texts of
 # stories260k, a trained model that is not ours), ids in and ids out without a
 # tokenizer, a word about a head that drafts in vain.
-set -eu
-eaglet=$(realpath "$1") root=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/common.sh"
 
 # ids alone: the tiny checkpoints have no tokenizer
 echo '[5, 6, 7]' >"$dir/ids.json"

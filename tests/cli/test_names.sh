@@ -2,10 +2,7 @@
 # test_names.sh EAGLET ROOT - names of models through the command line: a made-up hub cache in the places that the environment names, every
 # command that takes a model or a head, exit codes of what is not there; --ignore-index. Method: the models that ship, linked as the
 # hub's client links them.
-set -eu
-eaglet=$(realpath "$1") root=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/common.sh"
 unset HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_HOME XDG_CACHE_HOME
 commit=0123456789abcdef0123456789abcdef01234567
 

@@ -1,14 +1,7 @@
 #!/bin/sh
 # test_render.sh EAGLET ROOT - `render` from the command line: the generation prompt, system turns as the template has them (B19), arguments
 # for the template, and those that it does not know (B14).
-set -eu
-eaglet=$(realpath "$1") root=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/common.sh"
 cp "$root/models/nano-kimi/tiktoken.model" "$root/models/nano-kimi/tokenizer_config.json" "$dir/"
 cat >"$dir/chat_template.jinja" <<'JINJA'
 {%- if messages[0].role != 'system' %}<|im_system|>default<|im_end|>{% endif -%}

@@ -1,15 +1,8 @@
 #!/bin/sh
 # test_sampling.sh EAGLET ROOT - the options of `generate` that say how a text is drawn, where it ends, what it must be and who drafts:
 # texts and streams, the keys of the JSON document, and refusals that name the option and come before any model is opened.
-set -eu
-eaglet=$(realpath "$1") root=$2
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/common.sh"
 model=$root/models/nano-kimi draft=$root/models/nano-kimi-eagle3
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 generate() { "$eaglet" generate "$model" --prompt "The sea is" -q "$@"; }
 # refused CODE WORDS OPTIONS... - one line on standard error (a second tells the usage) that has the words, nothing on standard output

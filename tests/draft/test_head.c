@@ -1,6 +1,7 @@
 /* test_head.c - the head at inference against the EAGLE authors' own module: every slot of the first pass, then a chain
  * of drafts from every slot (what training unrolls, inference must walk). Rows must not feel each other, and the KV of
  * drafts must be scratch. */
+#include "head_walk.h"
 #include "pair_fixture.h"
 
 #include "base/util.h"
@@ -18,11 +19,7 @@ struct bench {
   struct compute *compute;
   struct model target; /* as much of one as a head looks at */
   struct head *head;
-  struct head_forward *forward;
-  struct kv_cache kv;
-  struct kv_sequence sequences[BATCH];
-  struct batch batch;
-  float *feature;
+  struct head_walk walk;
   char directory[64];
 };
 
@@ -98,14 +95,7 @@ static int setup(void **state) {
   temporary_directory(b->directory);
   write_head(b);
   assert_ok(head_open(&b->head, b->directory, &b->target, &err), &err);
-  assert_ok(head_forward_create(&b->forward, b->head, SLOTS, 64, &err), &err);
-  assert_ok(kv_cache_init(&b->kv, b->compute, head_kv_layers(b->head), head_kv_entry_floats(b->head), 64, &err), &err);
-  for (int i = 0; i < BATCH; i++) {
-    assert_ok(kv_sequence_init(&b->sequences[i], &b->kv, 256, &err), &err);
-    assert_ok(kv_sequence_reserve(&b->sequences[i], TIME + STEPS, &err), &err);
-  }
-  batch_init(&b->batch, SLOTS);
-  b->feature = b->compute->alloc(b->compute, SLOTS * 64 * sizeof(float));
+  walk_open(&b->walk, b->head, b->compute, (struct walk_size){BATCH, SLOTS, 64, TIME + STEPS});
   free(path);
   *state = b;
   return 0;
@@ -114,11 +104,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
   struct bench *b = *state;
   if (!b) return 0;
-  b->compute->free(b->compute, b->feature);
-  for (int i = 0; i < BATCH; i++) kv_sequence_release(&b->sequences[i]);
-  kv_cache_release(&b->kv);
-  batch_release(&b->batch);
-  head_forward_free(b->forward);
+  walk_close(&b->walk);
   head_close(b->head);
   compute_close(b->compute);
   safetensors_close(&b->reference);
@@ -127,26 +113,15 @@ static int teardown(void **state) {
   return 0;
 }
 
-static void add_row(struct bench *b, int32_t sequence, int32_t t, int32_t id) {
-  struct batch_row *row = batch_add(&b->batch);
-  row->token = id;
-  row->position = row->slot = t;
-  row->kv = &b->sequences[sequence];
-  row->wants_logits = true;
-}
-
 /* Features of slots [begin, end) of both sequences, fused; then the pass over them. */
 static void first_pass(struct bench *b, struct head_run *run, int32_t begin, int32_t end) {
-  struct eaglet_error err;
-  batch_reset(&b->batch);
+  batch_reset(&b->walk.batch);
   for (int32_t s = 0; s < BATCH; s++) {
-    head_fuse(b->forward, b->feature + (int64_t)b->batch.n * 64,
+    head_fuse(b->walk.forward, b->walk.feature + (int64_t)b->walk.batch.n * 64,
               floats(b, "in.features") + (int64_t)(s * TIME + begin) * 192, end - begin);
-    for (int32_t t = begin; t < end; t++) add_row(b, s, t, token(b, s, t + 1));
+    for (int32_t t = begin; t < end; t++) walk_add(&b->walk, s, t, token(b, s, t + 1));
   }
-  *run = (struct head_run){.batch = &b->batch, .kv = &b->kv, .feature = b->feature};
-  assert_ok(head_forward_run(b->forward, run, &err), &err);
-  assert_int_equal(run->n_logits, b->batch.n);
+  walk_run(&b->walk, run);
 }
 
 /* Largest difference relative to the largest value of `scale` (a whole tensor). */
@@ -192,11 +167,11 @@ static void test_chains(void **state) {
       const float *hidden = floats(b, name);
       snprintf(name, sizeof name, "out.logits.%d", k);
       const float *logits = floats(b, name);
-      memcpy(b->feature, out, BATCH * 64 * sizeof(float));
-      batch_reset(&b->batch);
-      for (int32_t s = 0; s < BATCH; s++) add_row(b, s, t + k, token(b, s, t + 1 + k));
-      run = (struct head_run){.batch = &b->batch, .kv = &b->kv, .feature = b->feature};
-      assert_ok(head_forward_run(b->forward, &run, &err), &err);
+      memcpy(b->walk.feature, out, BATCH * 64 * sizeof(float));
+      batch_reset(&b->walk.batch);
+      for (int32_t s = 0; s < BATCH; s++) walk_add(&b->walk, s, t + k, token(b, s, t + 1 + k));
+      run = (struct head_run){.batch = &b->walk.batch, .kv = &b->walk.kv, .feature = b->walk.feature};
+      assert_ok(head_forward_run(b->walk.forward, &run, &err), &err);
       for (int32_t s = 0; s < BATCH; s++) {
         int32_t slot = s * TIME + t;
         worst[k] = fmax(worst[k], max_rel(run.out + s * 64, hidden + slot * 64, 64, largest(hidden, SLOTS * 64)));
@@ -230,10 +205,10 @@ static void test_chunks(void **state) {
         assert_memory_equal(run.out + (int64_t)s * (end - begin) * 64, whole + (int64_t)(s * TIME + begin) * 64,
                             sizeof(float) * 64 * (size_t)(end - begin));
       }
-      batch_reset(&b->batch);
-      for (int32_t s = 0; s < BATCH; s++) add_row(b, s, end, 7); /* a draft: scratch behind the committed slots */
-      run = (struct head_run){.batch = &b->batch, .kv = &b->kv, .feature = b->feature};
-      assert_ok(head_forward_run(b->forward, &run, &err), &err);
+      batch_reset(&b->walk.batch);
+      for (int32_t s = 0; s < BATCH; s++) walk_add(&b->walk, s, end, 7); /* a draft: scratch behind the committed slots */
+      run = (struct head_run){.batch = &b->walk.batch, .kv = &b->walk.kv, .feature = b->walk.feature};
+      assert_ok(head_forward_run(b->walk.forward, &run, &err), &err);
     }
   }
   free(whole);

@@ -1,5 +1,6 @@
 /* test_head_dialects.c - tiny random heads in every dialect and wiring, run over a text and then along chains of drafts,
  * against plain loops in double precision; and what must be refused by name. */
+#include "head_walk.h"
 #include "toy_head.h"
 
 #include "draft/head_file.h"
@@ -49,11 +50,7 @@ struct runner {
   struct compute *compute;
   struct model target;
   struct head *head;
-  struct head_forward *forward;
-  struct kv_cache kv;
-  struct kv_sequence sequence;
-  struct batch batch;
-  float *feature;
+  struct head_walk walk;
   char directory[64];
 };
 
@@ -65,54 +62,20 @@ static void runner_open(struct runner *r, const struct toy_head *toy) {
   toy_write(r->directory, toy);
   if (head_open(&r->head, r->directory, &r->target, &err) != EAGLET_OK) fail_msg("%s: %s", toy->spec.name, err.message);
   /* Room for fewer rows than head_fuse is given. */
-  assert_ok(head_forward_create(&r->forward, r->head, TOY_TIME, 16, &err), &err);
-  assert_ok(kv_cache_init(&r->kv, r->compute, head_kv_layers(r->head), head_kv_entry_floats(r->head), 16, &err), &err);
-  assert_ok(kv_sequence_init(&r->sequence, &r->kv, 64, &err), &err);
-  assert_ok(kv_sequence_reserve(&r->sequence, TOY_TIME + TOY_STEPS, &err), &err);
-  batch_init(&r->batch, TOY_TIME);
-  r->feature = r->compute->alloc(r->compute, TOY_TIME * 64 * sizeof(float));
+  walk_open(&r->walk, r->head, r->compute, (struct walk_size){1, TOY_TIME, 64, TOY_TIME + TOY_STEPS});
 }
 
 static void runner_close(struct runner *r) {
-  r->compute->free(r->compute, r->feature);
-  batch_release(&r->batch);
-  kv_sequence_release(&r->sequence);
-  kv_cache_release(&r->kv);
-  head_forward_free(r->forward);
+  walk_close(&r->walk);
   head_close(r->head);
   compute_close(r->compute);
   remove_directory(r->directory);
 }
 
-static void add_row(struct runner *r, int32_t at, int32_t token) {
-  struct batch_row *row = batch_add(&r->batch);
-  row->token = token;
-  row->position = row->slot = at;
-  row->kv = &r->sequence;
-  row->wants_logits = true;
-}
-
-static void run_rows(struct runner *r, struct head_run *run) {
-  struct eaglet_error err;
-  *run = (struct head_run){.batch = &r->batch, .kv = &r->kv, .feature = r->feature};
-  assert_ok(head_forward_run(r->forward, run, &err), &err);
-  assert_int_equal(run->n_logits, r->batch.n);
-}
-
-/* Largest difference of n floats, relative to the largest value of the reference. */
-static double difference(const float *a, const double *b, int32_t n) {
-  double worst = 0, most = 0;
-  for (int32_t i = 0; i < n; i++) {
-    worst = fmax(worst, fabs((double)a[i] - b[i]));
-    most = fmax(most, fabs(b[i]));
-  }
-  return worst / most;
-}
-
 static double compare(struct runner *r, const struct head_run *run, const struct toy_reference *want, int32_t row, const int32_t at[2]) {
   const struct toy *s = &r->toy->spec;
-  double next = difference(run->out + (int64_t)row * s->hidden, want->next[at[1]][at[0]], s->hidden),
-         logits = difference(run->logits + (int64_t)row * s->n_draft, want->logits[at[1]][at[0]], s->n_draft);
+  double next = walk_difference(run->out + (int64_t)row * s->hidden, want->next[at[1]][at[0]], s->hidden),
+         logits = walk_difference(run->logits + (int64_t)row * s->n_draft, want->logits[at[1]][at[0]], s->n_draft);
   return fmax(next, logits);
 }
 
@@ -121,14 +84,14 @@ static double run_chains(struct runner *r, const struct toy_reference *want, con
   size_t bytes = sizeof(float) * (size_t)r->toy->spec.hidden;
   double worst = 0;
   for (int32_t t = TOY_TIME - 1; t >= 0; t--) {
-    memcpy(r->feature, first + (int64_t)t * r->toy->spec.hidden, bytes);
+    memcpy(r->walk.feature, first + (int64_t)t * r->toy->spec.hidden, bytes);
     for (int32_t k = 1; k < TOY_STEPS; k++) {
       struct head_run run;
-      batch_reset(&r->batch);
-      add_row(r, t + k, r->toy->tokens[t + 1 + k]);
-      run_rows(r, &run);
+      batch_reset(&r->walk.batch);
+      walk_add(&r->walk, 0, t + k, r->toy->tokens[t + 1 + k]);
+      walk_run(&r->walk, &run);
       worst = fmax(worst, compare(r, &run, want, 0, (const int32_t[]){t, k}));
-      memcpy(r->feature, run.out, bytes);
+      memcpy(r->walk.feature, run.out, bytes);
     }
   }
   return worst;
@@ -147,9 +110,9 @@ static void test_arithmetic(void **state) {
     assert_int_equal(r.head->config.n_states, toy->spec.n_states);
     assert_memory_equal(r.head->config.states, states, sizeof(int32_t) * (size_t)toy->spec.n_states);
     assert_memory_equal(r.head->map.target, toy->ids, sizeof(int32_t) * (size_t)toy->spec.n_draft);
-    head_fuse(r.forward, r.feature, toy->states, TOY_TIME);
-    for (int32_t t = 0; t < TOY_TIME; t++) add_row(&r, t, toy->tokens[t + 1]);
-    run_rows(&r, &run);
+    head_fuse(r.walk.forward, r.walk.feature, toy->states, TOY_TIME);
+    for (int32_t t = 0; t < TOY_TIME; t++) walk_add(&r.walk, 0, t, toy->tokens[t + 1]);
+    walk_run(&r.walk, &run);
     for (int32_t t = 0; t < TOY_TIME; t++) worst = fmax(worst, compare(&r, &run, want, t, (const int32_t[]){t, 0}));
     size_t bytes = TOY_TIME * sizeof(float) * (size_t)toy->spec.hidden;
     float *first = memory_alloc(bytes);

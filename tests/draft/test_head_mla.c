@@ -1,5 +1,6 @@
 /* test_head_mla.c - a head with latent attention against TorchSpec's layer in the EAGLE authors' unrolled training step: every
  * slot of the first pass, then the chain of drafts from every slot. Inference runs it absorbed, training did not. */
+#include "head_walk.h"
 #include "pair_fixture.h"
 
 #include "draft/head_convert.h"
@@ -18,11 +19,7 @@ struct bench {
   struct compute *compute;
   struct model target; /* as much of one as a head looks at */
   struct head *head;
-  struct head_forward *forward;
-  struct kv_cache kv;
-  struct kv_sequence sequences[BATCH];
-  struct batch batch;
-  float *feature;
+  struct head_walk walk;
   char directory[64];
 };
 
@@ -94,36 +91,17 @@ static bool bench_open(struct bench *b, const char *name) {
   assert_ok(head_open(&b->head, b->directory, &b->target, &err), &err);
   assert_int_equal(b->head->config.attention, ATTENTION_MLA);
   assert_int_equal(head_kv_entry_floats(b->head), 32 + 8); /* what the latent cache is for */
-  assert_ok(head_forward_create(&b->forward, b->head, SLOTS, 64, &err), &err);
-  assert_ok(kv_cache_init(&b->kv, b->compute, head_kv_layers(b->head), head_kv_entry_floats(b->head), 64, &err), &err);
-  for (int i = 0; i < BATCH; i++) {
-    assert_ok(kv_sequence_init(&b->sequences[i], &b->kv, 256, &err), &err);
-    assert_ok(kv_sequence_reserve(&b->sequences[i], TIME + STEPS, &err), &err);
-  }
-  batch_init(&b->batch, SLOTS);
-  b->feature = b->compute->alloc(b->compute, SLOTS * HIDDEN * sizeof(float));
+  walk_open(&b->walk, b->head, b->compute, (struct walk_size){BATCH, SLOTS, HIDDEN, TIME + STEPS});
   free(path);
   return true;
 }
 
 static void bench_close(struct bench *b) {
-  b->compute->free(b->compute, b->feature);
-  for (int i = 0; i < BATCH; i++) kv_sequence_release(&b->sequences[i]);
-  kv_cache_release(&b->kv);
-  batch_release(&b->batch);
-  head_forward_free(b->forward);
+  walk_close(&b->walk);
   head_close(b->head);
   compute_close(b->compute);
   safetensors_close(&b->reference);
   remove_directory(b->directory);
-}
-
-static void add_row(struct bench *b, int32_t sequence, int32_t at, int32_t id) {
-  struct batch_row *row = batch_add(&b->batch);
-  row->token = id;
-  row->position = row->slot = at;
-  row->kv = &b->sequences[sequence];
-  row->wants_logits = true;
 }
 
 /* Largest difference of n floats, relative to the largest value of the whole tensor. */
@@ -140,26 +118,19 @@ static double judge(const struct bench *b, const struct head_run *run, const int
               max_rel(run->logits + row * DRAFT, floats(b, "out.logits", k), slot * DRAFT, n * DRAFT, SLOTS * DRAFT));
 }
 
-static void run_rows(struct bench *b, struct head_run *run) {
-  struct eaglet_error err;
-  *run = (struct head_run){.batch = &b->batch, .kv = &b->kv, .feature = b->feature};
-  assert_ok(head_forward_run(b->forward, run, &err), &err);
-  assert_int_equal(run->n_logits, b->batch.n);
-}
-
 /* From the last slot backwards: a chain writes only slots behind its start, where no earlier chain looks. */
 static void run_chains(struct bench *b, double worst[STEPS], const float *first) {
   struct head_run run;
   for (int32_t t = TIME - 1; t >= 0; t--) {
     for (int32_t s = 0; s < BATCH; s++)
-      memcpy(b->feature + s * HIDDEN, first + (s * TIME + t) * HIDDEN, HIDDEN * sizeof(float));
+      memcpy(b->walk.feature + s * HIDDEN, first + (s * TIME + t) * HIDDEN, HIDDEN * sizeof(float));
     for (int32_t k = 1; k < STEPS; k++) {
-      batch_reset(&b->batch);
-      for (int32_t s = 0; s < BATCH; s++) add_row(b, s, t + k, token(b, s, t + 1 + k));
-      run_rows(b, &run);
+      batch_reset(&b->walk.batch);
+      for (int32_t s = 0; s < BATCH; s++) walk_add(&b->walk, s, t + k, token(b, s, t + 1 + k));
+      walk_run(&b->walk, &run);
       for (int32_t s = 0; s < BATCH; s++)
         worst[k] = fmax(worst[k], judge(b, &run, (const int32_t[]){1, s * TIME + t, k}, s));
-      memcpy(b->feature, run.out, BATCH * HIDDEN * sizeof(float));
+      memcpy(b->walk.feature, run.out, BATCH * HIDDEN * sizeof(float));
     }
   }
 }
@@ -203,11 +174,11 @@ static void check_reference(const char *name) {
     free(b);
     skip();
   }
-  head_fuse(b->forward, b->feature, floats(b, "in.features", -1), SLOTS);
+  head_fuse(b->walk.forward, b->walk.feature, floats(b, "in.features", -1), SLOTS);
   for (int32_t s = 0; s < BATCH; s++) {
-    for (int32_t t = 0; t < TIME; t++) add_row(b, s, t, token(b, s, t + 1));
+    for (int32_t t = 0; t < TIME; t++) walk_add(&b->walk, s, t, token(b, s, t + 1));
   }
-  run_rows(b, &run);
+  walk_run(&b->walk, &run);
   worst[0] = judge(b, &run, (const int32_t[]){SLOTS, 0, 0}, 0);
   float *first = memory_alloc(SLOTS * HIDDEN * sizeof(float));
   memcpy(first, run.out, SLOTS * HIDDEN * sizeof(float));

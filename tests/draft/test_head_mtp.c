@@ -1,6 +1,7 @@
 /* test_head_mtp.c - a target's own prediction layer as a head: tiny checkpoints get a random one behind their last layer, which
  * must compute what plain double-precision loops compute, over a text and along chains of drafts; without it, or with one that is
  * not understood, the answer is a refusal, and the target opens as before. */
+#include "head_walk.h"
 #include "prediction_reference.h"
 
 #include "base/util.h"
@@ -92,11 +93,7 @@ struct runner {
   struct compute *compute;
   struct model *model;
   struct head *head;
-  struct head_forward *forward;
-  struct kv_cache kv;
-  struct kv_sequence sequence;
-  struct batch batch;
-  float *feature;
+  struct head_walk walk;
 };
 
 static void runner_open(struct runner *r, const char *directory) {
@@ -108,20 +105,11 @@ static void runner_open(struct runner *r, const char *directory) {
   if (head_open_mtp(&r->head, r->model, &err) != EAGLET_OK) fail_msg("%s", err.message);
   assert_int_equal(r->head->config.n_states, 1);
   assert_int_equal(r->head->config.states[0], r->model->arch.features.n_layers);
-  assert_int_equal(head_forward_create(&r->forward, r->head, P_TIME, 16, &err), EAGLET_OK);
-  assert_int_equal(kv_cache_init(&r->kv, r->compute, head_kv_layers(r->head), head_kv_entry_floats(r->head), 16, &err), EAGLET_OK);
-  assert_int_equal(kv_sequence_init(&r->sequence, &r->kv, 64, &err), EAGLET_OK);
-  assert_int_equal(kv_sequence_reserve(&r->sequence, P_TIME + P_STEPS, &err), EAGLET_OK);
-  batch_init(&r->batch, P_TIME);
-  r->feature = r->compute->alloc(r->compute, P_TIME * P_WIDE * sizeof(float));
+  walk_open(&r->walk, r->head, r->compute, (struct walk_size){1, P_TIME, P_WIDE, P_TIME + P_STEPS});
 }
 
 static void runner_close(struct runner *r) {
-  r->compute->free(r->compute, r->feature);
-  batch_release(&r->batch);
-  kv_sequence_release(&r->sequence);
-  kv_cache_release(&r->kv);
-  head_forward_free(r->forward);
+  walk_close(&r->walk);
   head_close(r->head);
   model_close(r->model);
   compute_close(r->compute);
@@ -131,33 +119,10 @@ static int32_t token_at(const struct prediction_reference *ref, int32_t t) {
   return (t * 29 + 3) % p_int(ref->config, "vocab_size");
 }
 
-static void add_row(struct runner *r, int32_t at, int32_t token) {
-  struct batch_row *row = batch_add(&r->batch);
-  row->token = token;
-  row->position = row->slot = at;
-  row->kv = &r->sequence;
-  row->wants_logits = true;
-}
-
-static void run_rows(struct runner *r, struct head_run *run) {
-  struct eaglet_error err;
-  *run = (struct head_run){.batch = &r->batch, .kv = &r->kv, .feature = r->feature};
-  if (head_forward_run(r->forward, run, &err) != EAGLET_OK) fail_msg("%s", err.message);
-}
-
-static double difference(const float *a, const double *b, int32_t n) {
-  double worst = 0, most = 0;
-  for (int32_t i = 0; i < n; i++) {
-    worst = fmax(worst, fabs((double)a[i] - b[i]));
-    most = fmax(most, fabs(b[i]));
-  }
-  return worst / most;
-}
-
 static double judge(const struct runner *r, const struct head_run *run, const struct prediction_reference *ref, const int32_t row_t_k[3]) {
   int32_t row = row_t_k[0], t = row_t_k[1], k = row_t_k[2], n_vocab = r->head->config.n_draft;
-  return fmax(difference(run->out + (int64_t)row * ref->hidden, ref->next[k][t], ref->hidden),
-              difference(run->logits + (int64_t)row * n_vocab, ref->logits[k][t], n_vocab));
+  return fmax(walk_difference(run->out + (int64_t)row * ref->hidden, ref->next[k][t], ref->hidden),
+              walk_difference(run->logits + (int64_t)row * n_vocab, ref->logits[k][t], n_vocab));
 }
 
 static void evaluate(struct prediction_reference *ref, const float *states) {
@@ -175,20 +140,20 @@ static double run_all(struct runner *r, const struct prediction_reference *ref, 
   struct head_run run;
   size_t bytes = sizeof(float) * (size_t)ref->hidden;
   double worst = 0;
-  head_fuse(r->forward, r->feature, states, P_TIME);
-  for (int32_t t = 0; t < P_TIME; t++) add_row(r, t, token_at(ref, t + 1));
-  run_rows(r, &run);
+  head_fuse(r->walk.forward, r->walk.feature, states, P_TIME);
+  for (int32_t t = 0; t < P_TIME; t++) walk_add(&r->walk, 0, t, token_at(ref, t + 1));
+  walk_run(&r->walk, &run);
   for (int32_t t = 0; t < P_TIME; t++) worst = fmax(worst, judge(r, &run, ref, (const int32_t[]){t, t, 0}));
   float *first = memory_alloc(P_TIME * bytes);
   memcpy(first, run.out, P_TIME * bytes);
   for (int32_t t = P_TIME - 1; t >= 0; t--) {
-    memcpy(r->feature, first + (int64_t)t * ref->hidden, bytes);
+    memcpy(r->walk.feature, first + (int64_t)t * ref->hidden, bytes);
     for (int32_t k = 1; k < P_STEPS; k++) {
-      batch_reset(&r->batch);
-      add_row(r, t + k, token_at(ref, t + 1 + k));
-      run_rows(r, &run);
+      batch_reset(&r->walk.batch);
+      walk_add(&r->walk, 0, t + k, token_at(ref, t + 1 + k));
+      walk_run(&r->walk, &run);
       worst = fmax(worst, judge(r, &run, ref, (const int32_t[]){0, t, k}));
-      memcpy(r->feature, run.out, bytes);
+      memcpy(r->walk.feature, run.out, bytes);
     }
   }
   free(first);

@@ -1,26 +1,7 @@
 /* test_allocation.c - no step allocates: every drafter, greedy and sampled, with penalties, logprobs and a watch, through prompts in
- * chunks, preemption, the prefix cache and cancelling. The linker routes every allocation of this program through here (meson.build). */
+ * chunks, preemption, the prefix cache and cancelling. */
+#include "allocation_count.h"
 #include "traffic.h"
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
-static long *const n_allocations = &(long){0};
-void *__wrap_malloc(size_t bytes) {
-  ++*n_allocations;
-  return __real_malloc(bytes);
-}
-void *__wrap_calloc(size_t n, size_t bytes) {
-  ++*n_allocations;
-  return __real_calloc(n, bytes);
-}
-void *__wrap_realloc(void *block, size_t bytes) {
-  ++*n_allocations;
-  return __real_realloc(block, bytes);
-}
 
 #define CROWD 20
 

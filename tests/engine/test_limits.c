@@ -1,30 +1,10 @@
 /* test_limits.c - where sequences end and what they leave behind: stop tokens inside a block, exact caps, the context's
  * end, cancelling, short prompts, the head's KV after rounds, refusals, and the promise that steps do not allocate. */
+#include "allocation_count.h"
 #include "engine_fixture.h"
 
 #include <malloc.h>
 #include <math.h>
-
-/* The linker routes every allocation of this program through these (see meson.build). */
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
-static long *const n_allocations = &(long){0};
-void *__wrap_malloc(size_t bytes) {
-  ++*n_allocations;
-  return __real_malloc(bytes);
-}
-void *__wrap_calloc(size_t n, size_t bytes) {
-  ++*n_allocations;
-  return __real_calloc(n, bytes);
-}
-void *__wrap_realloc(void *block, size_t bytes) {
-  ++*n_allocations;
-  return __real_realloc(block, bytes);
-}
 
 struct bench {
   char *model;

@@ -1,7 +1,7 @@
-/* template.c - a checkpoint's chat template: where it comes from, its context, rendering, tokenisation. The mask of trained
- * tokens is made in template_mask.c.
+/* template.c - a checkpoint's chat template: where it comes from, its context, rendering, tokenisation. Where a reply stands is
+ * template_reply.c's, rows and their masks template_mask.c's.
  *
- * Messages are deep-copied before a render, so that every string in them has an address of its own: origins are addresses.
+ * Messages are deep-copied before they are rendered, so that every string in them has an address of its own: origins are addresses.
  */
 #include "text/template_internal.h"
 
@@ -13,24 +13,13 @@
 #define TEMPLATE_BYTES_MAX ((size_t)16 << 20)
 #define NESTING_MAX 1000
 
-/* ---- open and close ---- */
+/* ---- sources ---- */
 
 static enum eaglet_status compile(struct chat_template *t, struct jinja_program **program, const char *source, size_t length,
                                   const char *what, struct eaglet_error *err) {
   t->hash = file_hash(source, length, t->hash);
   enum eaglet_status status = jinja_compile(program, source, length, err);
   return status == EAGLET_OK ? status : error_prefix(err, "%s", what);
-}
-
-enum eaglet_status chat_template_parse(struct chat_template **template_, const char *source, size_t length,
-                                       const struct tokenizer *tokenizer, struct eaglet_error *err) {
-  *template_ = NULL;
-  struct jinja_program *program;
-  TRY(jinja_compile(&program, source, length, err));
-  *template_ = memory_alloc(sizeof **template_);
-  (*template_)->program = program;
-  (*template_)->tokenizer = tokenizer;
-  return EAGLET_OK;
 }
 
 /* chat_template as a string, or as a list of {name, template} of which "default" and "tool_use" are used. */
@@ -69,6 +58,60 @@ static enum eaglet_status open_json_file(struct chat_template *t, const char *pa
   return status;
 }
 
+/* ---- stop ids ---- */
+
+static void add_stop(struct chat_template *t, const json_t *value) {
+  json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+  if (id >= 0 && id < tokenizer_n_ids(t->tokenizer) && !template_is_stop(t, (int32_t)id)) token_list_append(&t->stops, (int32_t)id);
+}
+
+static void add_stops(struct chat_template *t, const json_t *config) {
+  const json_t *eos = json_object_get(config, "eos_token_id");
+  size_t i;
+  json_t *value;
+  add_stop(t, eos);
+  json_array_foreach(eos, i, value) add_stop(t, value);
+}
+
+/* Of generation_config.json and the configs, and the tokenizer's own eos_token. A file that is missing or unsound says nothing here. */
+static void read_stops(struct chat_template *t, const char *directory) {
+  static const char *const names[] = {"generation_config.json", "config.json"};
+  for (size_t i = 0; directory && i < sizeof names / sizeof *names; i++) {
+    char *path = file_join(directory, names[i]);
+    json_t *config = NULL;
+    if (file_exists(path) && json_parse_file(&config, path, NULL) == EAGLET_OK) {
+      add_stops(t, config);
+      add_stops(t, json_object_get(config, "text_config"));
+    }
+    json_decref(config);
+    free(path);
+  }
+  const char *eos = tokenizer_named(t->tokenizer, "eos_token");
+  int32_t id = *eos ? tokenizer_special_id(t->tokenizer, eos) : -1;
+  if (id >= 0 && !template_is_stop(t, id)) token_list_append(&t->stops, id);
+}
+
+bool template_is_stop(const struct chat_template *t, int32_t id) {
+  for (size_t i = 0; i < t->stops.n; i++) {
+    if (t->stops.ids[i] == id) return true;
+  }
+  return false;
+}
+
+/* ---- open and close ---- */
+
+enum eaglet_status chat_template_parse(struct chat_template **template_, const char *source, size_t length,
+                                       const struct tokenizer *tokenizer, struct eaglet_error *err) {
+  *template_ = NULL;
+  struct jinja_program *program;
+  TRY(jinja_compile(&program, source, length, err));
+  *template_ = memory_alloc(sizeof **template_);
+  (*template_)->program = program;
+  (*template_)->tokenizer = tokenizer;
+  read_stops(*template_, NULL);
+  return EAGLET_OK;
+}
+
 enum eaglet_status chat_template_open(struct chat_template **template_, const char *directory,
                                       const struct tokenizer *tokenizer, struct eaglet_error *err) {
   static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"};
@@ -85,15 +128,20 @@ enum eaglet_status chat_template_open(struct chat_template **template_, const ch
   if (status == EAGLET_OK && !t->program)
     status = error_set(err, EAGLET_E_INPUT, "%s: no chat template (chat_template.jinja, tokenizer_config.json, chat_template.json)",
                        directory);
-  if (status == EAGLET_OK) *template_ = t;
-  else chat_template_close(t);
-  return status;
+  if (status != EAGLET_OK) {
+    chat_template_close(t);
+    return status;
+  }
+  read_stops(t, directory);
+  *template_ = t;
+  return EAGLET_OK;
 }
 
 void chat_template_close(struct chat_template *template_) {
   if (!template_) return;
   jinja_free(template_->program);
   jinja_free(template_->program_tools);
+  token_list_clear(&template_->stops);
   free(template_);
 }
 
@@ -145,8 +193,8 @@ static json_t *make_context(const struct chat_template *t, const struct chat_par
   return context;
 }
 
-enum eaglet_status template_render(const struct chat_template *t, const struct chat_params *params, json_t *messages,
-                                   struct jinja_output *output, struct eaglet_error *err) {
+static enum eaglet_status render(const struct chat_template *t, const struct chat_params *params, json_t *messages,
+                                 struct jinja_output *output, struct eaglet_error *err) {
   *output = (struct jinja_output){0};
   if (!json_is_array(messages)) FAIL(err, EAGLET_E_INPUT, "messages: expected an array");
   bool has_tools = params->tools && json_array_size(params->tools) > 0;
@@ -162,7 +210,7 @@ enum eaglet_status chat_template_render(const struct chat_template *template_, c
                                         struct eaglet_text *text, struct eaglet_error *err) {
   struct jinja_output output;
   *text = (struct eaglet_text){0};
-  TRY(template_render(template_, params, (json_t *)params->messages, &output, err));
+  TRY(render(template_, params, (json_t *)params->messages, &output, err));
   *text = buffer_detach(&output.text);
   jinja_output_clear(&output);
   return EAGLET_OK;
@@ -185,6 +233,7 @@ static void note_value(struct message_index *index, const json_t *json, int mess
       if (depth == 0 && strcmp(key, "content") == 0) inner = PART_CONTENT;
       if (depth == 0 && (strcmp(key, "reasoning_content") == 0 || strcmp(key, "reasoning") == 0 || strcmp(key, "thinking") == 0))
         inner = PART_REASONING;
+      if (depth == 0 && (strcmp(key, "tool_calls") == 0 || strcmp(key, "function_call") == 0)) inner = PART_CALL;
       if (depth > 0 && part == PART_CONTENT && strcmp(key, "type") == 0) inner = PART_OTHER; /* of a content part */
       note_value(index, value, message, inner, depth + 1);
     }
@@ -228,61 +277,134 @@ static int count_special(const struct tokenizer *tokenizer, const struct message
   return n;
 }
 
-/* ---- tokens ---- */
+/* ---- renderings and tokens ---- */
 
-enum eaglet_status template_rendering_make(struct rendering *rendering, const struct chat_template *t,
-                                           const struct chat_tokenize_params *params, const json_t *messages,
-                                           struct eaglet_error *err) {
+enum eaglet_status template_rendering_make(struct rendering *rendering, const struct chat_job *job,
+                                           const struct render_request *request, struct eaglet_error *err) {
   *rendering = (struct rendering){0};
-  rendering->messages = json_deep_copy(messages);
-  message_index_init(&rendering->index, rendering->messages);
-  TRY(template_render(t, &params->chat, rendering->messages, &rendering->output, err));
+  struct chat_params params = job->params->chat;
+  json_t *messages = json_array();
+  for (size_t i = 0; i < request->n; i++) json_array_append(messages, json_array_get(job->messages, i));
+  if (request->more) json_array_append(messages, request->more);
+  params.add_generation_prompt = request->add_generation_prompt;
+  enum eaglet_status status = render(job->template_, &params, messages, &rendering->output, err);
+  json_decref(messages);
+  TRY(status);
   const struct jinja_output *output = &rendering->output;
   rendering->spans = memory_alloc((output->n_spans + 1) * sizeof *rendering->spans);
-  struct text_span *protection = memory_alloc((output->n_spans + 1) * sizeof *protection);
-  size_t n_protection = 0;
   for (size_t i = 0; i < output->n_spans; i++) {
-    const struct message_item *item = message_index_find(&rendering->index, output->spans[i].origin);
+    const struct message_item *item = message_index_find(&job->index, output->spans[i].origin);
     if (!item) continue; /* a token's name, a tool, an argument of the caller */
     rendering->spans[rendering->n_spans++] =
         (struct message_span){output->spans[i].begin, output->spans[i].end, item->message, item->part};
-    if (!params->special_in_content) protection[n_protection++] = (struct text_span){output->spans[i].begin, output->spans[i].end};
   }
-  struct protected_text text = {output->text.data, output->text.length, protection, n_protection};
-  enum eaglet_status status = tokenizer_encode_spans(t->tokenizer, &text, &rendering->ids, &rendering->offsets, err);
+  return EAGLET_OK;
+}
+
+void template_rendering_release(struct rendering *rendering) {
+  jinja_output_clear(&rendering->output);
+  free(rendering->spans);
+  *rendering = (struct rendering){0};
+}
+
+/* The text's bytes [begin, end), appended. */
+static enum eaglet_status encode_piece(struct rendered_tokens *tokens, const struct chat_job *job, const struct rendering *rendering,
+                                       size_t begin, size_t end, struct eaglet_error *err) {
+  struct text_span *protection = memory_alloc((rendering->n_spans + 1) * sizeof *protection);
+  size_t n = 0, n_before = tokens->ids.n, *offsets = NULL;
+  for (size_t i = 0; !job->params->special_in_content && i < rendering->n_spans; i++) {
+    const struct message_span *span = &rendering->spans[i];
+    if (span->end <= begin || span->begin >= end) continue;
+    protection[n++] = (struct text_span){span->begin > begin ? span->begin - begin : 0, (span->end < end ? span->end : end) - begin};
+  }
+  const struct buffer *text = &rendering->output.text;
+  const struct protected_text protected = {text->data ? text->data + begin : "", end - begin, protection, n};
+  enum eaglet_status status = tokenizer_encode_spans(job->template_->tokenizer, &protected, &tokens->ids, &offsets, err);
+  tokens->offsets = memory_resize(tokens->offsets, (tokens->ids.n + 1) * sizeof *tokens->offsets);
+  for (size_t i = n_before; status == EAGLET_OK && i < tokens->ids.n; i++) tokens->offsets[i] = begin + offsets[i - n_before];
+  free(offsets);
   free(protection);
   return status;
 }
 
-void template_rendering_release(struct rendering *rendering) {
-  json_decref(rendering->messages);
-  message_index_release(&rendering->index);
-  jinja_output_clear(&rendering->output);
-  free(rendering->spans);
-  free(rendering->offsets);
-  token_list_clear(&rendering->ids);
+enum eaglet_status template_encode(struct rendered_tokens *tokens, const struct chat_job *job, const struct rendering *rendering,
+                                   const size_t *splits, size_t n_splits, struct eaglet_error *err) {
+  size_t begin = 0;
+  *tokens = (struct rendered_tokens){0};
+  for (size_t i = 0; i <= n_splits; i++) {
+    size_t end = i < n_splits ? splits[i] : rendering->output.text.length;
+    TRY(encode_piece(tokens, job, rendering, begin, end, err));
+    begin = end;
+  }
+  return EAGLET_OK;
+}
+
+void rendered_tokens_release(struct rendered_tokens *tokens) {
+  token_list_clear(&tokens->ids);
+  free(tokens->offsets);
+  *tokens = (struct rendered_tokens){0};
+}
+
+/* ---- conversations ---- */
+
+static enum eaglet_status job_open(struct chat_job *job, const struct chat_template *t, const struct chat_tokenize_params *params,
+                                   struct eaglet_error *err) {
+  *job = (struct chat_job){.template_ = t, .params = params, .err = err};
+  if (!json_is_array(params->chat.messages)) FAIL(err, EAGLET_E_INPUT, "messages: expected an array");
+  job->messages = json_deep_copy(params->chat.messages);
+  message_index_init(&job->index, job->messages);
+  return EAGLET_OK;
+}
+
+static void job_close(struct chat_job *job) {
+  json_decref(job->messages);
+  message_index_release(&job->index);
+  buffer_clear(&job->prompt);
+  token_list_clear(&job->ends);
+}
+
+static enum eaglet_status make_rows(const struct chat_template *t, const struct chat_tokenize_params *params, bool one_row,
+                                    struct chat_rows *rows, struct eaglet_error *err) {
+  struct chat_job job;
+  *rows = (struct chat_rows){0};
+  TRY(job_open(&job, t, params, err));
+  enum eaglet_status status = template_rows(&job, one_row, rows);
+  int n_special = status == EAGLET_OK ? count_special(t->tokenizer, &job.index, (int)json_array_size(job.messages)) : 0;
+  for (size_t i = 0; i < rows->n; i++) rows->rows[i].n_special_in_content = n_special;
+  job_close(&job);
+  if (status != EAGLET_OK) chat_rows_clear(rows);
+  return status;
 }
 
 enum eaglet_status chat_template_tokenize(const struct chat_template *template_, const struct chat_tokenize_params *params,
                                           struct chat_tokens *tokens, struct eaglet_error *err) {
+  struct chat_rows rows;
   *tokens = (struct chat_tokens){0};
-  if (!json_is_array(params->chat.messages)) FAIL(err, EAGLET_E_INPUT, "messages: expected an array");
-  struct rendering rendering;
-  enum eaglet_status status = template_rendering_make(&rendering, template_, params, params->chat.messages, err);
-  if (status == EAGLET_OK) {
-    tokens->mask = memory_alloc(rendering.ids.n + 1);
-    status = template_mask(template_, params, &rendering, tokens->mask, err);
-  }
-  if (status == EAGLET_OK) {
-    tokens->n_special_in_content =
-        count_special(template_->tokenizer, &rendering.index, (int)json_array_size(rendering.messages));
-    tokens->text = buffer_detach(&rendering.output.text);
-    tokens->n = rendering.ids.n;
-    tokens->ids = rendering.ids.ids ? rendering.ids.ids : memory_alloc(sizeof *tokens->ids);
-    rendering.ids = (struct token_list){0};
-  } else
-    chat_tokens_clear(tokens);
+  TRY(make_rows(template_, params, true, &rows, err));
+  ASSERT(rows.n == 1);
+  *tokens = rows.rows[0];
+  free(rows.rows);
+  return EAGLET_OK;
+}
+
+enum eaglet_status chat_template_rows(const struct chat_template *template_, const struct chat_tokenize_params *params,
+                                      struct chat_rows *rows, struct eaglet_error *err) {
+  return make_rows(template_, params, false, rows, err);
+}
+
+enum eaglet_status chat_template_ids(const struct chat_template *template_, const struct chat_tokenize_params *params,
+                                     struct token_list *ids, struct eaglet_error *err) {
+  struct chat_job job;
+  struct rendering rendering = {0};
+  struct rendered_tokens tokens = {0};
+  TRY(job_open(&job, template_, params, err));
+  const struct render_request whole = {.n = json_array_size(job.messages), .add_generation_prompt = params->chat.add_generation_prompt};
+  enum eaglet_status status = template_rendering_make(&rendering, &job, &whole, err);
+  if (status == EAGLET_OK) status = template_encode(&tokens, &job, &rendering, NULL, 0, err);
+  for (size_t i = 0; status == EAGLET_OK && i < tokens.ids.n; i++) token_list_append(ids, tokens.ids.ids[i]);
+  rendered_tokens_release(&tokens);
   template_rendering_release(&rendering);
+  job_close(&job);
   return status;
 }
 
@@ -290,5 +412,12 @@ void chat_tokens_clear(struct chat_tokens *tokens) {
   free(tokens->text.data);
   free(tokens->ids);
   free(tokens->mask);
+  free(tokens->replies);
   *tokens = (struct chat_tokens){0};
+}
+
+void chat_rows_clear(struct chat_rows *rows) {
+  for (size_t i = 0; i < rows->n; i++) chat_tokens_clear(&rows->rows[i]);
+  free(rows->rows);
+  *rows = (struct chat_rows){0};
 }

@@ -1,12 +1,8 @@
-/* template_mask.c - which tokens are trained: of every assistant reply the tokens P..E, P being the first token that the model
- * itself would write after the generation prompt, E the end-of-turn token that closes the reply.
+/* template_mask.c - conversations to rows of tokens with their masks; see template.h. Owns the decision which replies share a row.
  *
- * Nothing is searched by content. Where the template marks replies with {% generation %}, those blocks are used. Otherwise the
- * place of a reply is where the bytes of its content (and reasoning) came out, known by origin; its start is moved back to the
- * end of the generation prompt's text when that directly precedes (so that an empty think block written by the template is
- * trained, as the model must write it); E is the first special token after the content, before any byte of another message. A
- * candidate for E is checked by rendering the conversation up to that reply: the same token must close it there, which a
- * turn header of the next message does not. What cannot be placed exactly is refused.
+ * Rows are made from the last reply back: a reply whose own rendering (the conversation up to it) is, up to its end, the beginning of
+ * the row at hand, and whose first byte begins a token there, stands there as the model wrote it and is trained there; another begins a
+ * row of its own. In that row its prompt is tokenized alone, as a server does, when a token would run from the prompt into the reply.
  */
 #include "text/template_internal.h"
 
@@ -14,37 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct mask_job {
-  const struct chat_template *template_;
-  const struct chat_tokenize_params *params;
-  const struct rendering *rendering;
-  uint8_t *mask;
-  struct buffer prompt;    /* text of the generation prompt; empty when the template has none */
-  struct token_list ends;  /* end-of-turn ids already proven */
-  struct eaglet_error *err;
-};
-
-struct reply {
-  int message;
-  size_t begin, end; /* bytes; end is where E begins, or where a generation block ends */
-  size_t last;       /* token index of E */
+struct row_job {
+  struct chat_job *job;
+  struct rendering rendering;
+  struct rendered_tokens tokens;
+  struct reply_place *places; /* of the replies that it trains, from the last to the first */
+  size_t n_places, places_capacity;
 };
 
 /* ---- tokens and bytes ---- */
 
 /* Index of the first token that begins at or after byte `at`. */
-static size_t token_from(const struct rendering *r, size_t at) {
-  size_t low = 0, high = r->ids.n;
+static size_t token_from(const struct rendered_tokens *t, size_t at) {
+  size_t low = 0, high = t->ids.n;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (r->offsets[middle] < at) low = middle + 1;
+    if (t->offsets[middle] < at) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
-static size_t offset_of(const struct rendering *r, size_t token) {
-  return token < r->ids.n ? r->offsets[token] : r->output.text.length;
+static size_t offset_of(const struct row_job *row, size_t token) {
+  return token < row->tokens.ids.n ? row->tokens.offsets[token] : row->rendering.output.text.length;
 }
 
 static bool is_spaces(const char *text, size_t begin, size_t end) {
@@ -52,197 +40,205 @@ static bool is_spaces(const char *text, size_t begin, size_t end) {
   return begin == end;
 }
 
-static enum eaglet_status set_mask(struct mask_job *job, int message, size_t begin, size_t end) {
-  const struct rendering *r = job->rendering;
-  size_t first = token_from(r, begin), past = token_from(r, end);
-  /* A space before the reply that is one token with its first word: the model writes that token. */
-  if (offset_of(r, first) != begin && first > 0 && is_spaces(r->output.text.data, r->offsets[first - 1], begin)) begin = r->offsets[--first];
-  if (offset_of(r, first) != begin || offset_of(r, past) != end)
-    FAIL(job->err, EAGLET_E_INPUT, "message %d: a token straddles the %s of the reply (byte %zu of the rendered text)", message,
-         offset_of(r, first) != begin ? "start" : "end", offset_of(r, first) != begin ? begin : end);
-  for (size_t i = first, at = begin; i < past; i++) {
+/* The invariant of masks: tokens [first, past) decode to the text's bytes from `at`. */
+static enum eaglet_status check_bytes(const struct row_job *row, int message, size_t first, size_t past, size_t end) {
+  const struct tokenizer *tokenizer = row->job->template_->tokenizer;
+  for (size_t i = first, at = offset_of(row, first); i < past; i++) {
     size_t n;
-    const char *bytes = tokenizer_bytes(job->template_->tokenizer, r->ids.ids[i], &n);
-    if (!bytes || (tokenizer_keeps_text(job->template_->tokenizer) &&
-                   (at + n > end || memcmp(r->output.text.data + at, bytes, n) != 0)))
-      FAIL(job->err, EAGLET_E_INTERNAL, "message %d: token %zu does not decode to the reply's text", message, i);
+    const char *bytes = tokenizer_bytes(tokenizer, row->tokens.ids.ids[i], &n);
+    if (!bytes ||
+        (tokenizer_keeps_text(tokenizer) && (at + n > end || memcmp(row->rendering.output.text.data + at, bytes, n) != 0)))
+      FAIL(row->job->err, EAGLET_E_INTERNAL, "message %d: token %zu does not decode to the reply's text", message, i);
     at += n;
-    job->mask[i] = 1;
   }
   return EAGLET_OK;
 }
 
-/* ---- places of replies ---- */
-
-static bool is_assistant(const json_t *messages, int message) {
-  const json_t *role = json_object_get(json_array_get(messages, (size_t)message), "role");
-  return json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0;
-}
-
-/* Bytes of content and reasoning of one message; false when none of its content came out. */
-static bool find_content(const struct rendering *r, int message, struct reply *reply) {
-  *reply = (struct reply){.message = message, .begin = SIZE_MAX};
-  size_t reasoning = SIZE_MAX;
-  for (size_t i = 0; i < r->n_spans; i++) {
-    const struct message_span *span = &r->spans[i];
-    if (span->message != message) continue;
-    if (span->part == PART_REASONING && reasoning == SIZE_MAX) reasoning = span->begin;
-    if (span->part != PART_CONTENT) continue;
-    if (reply->begin == SIZE_MAX) reply->begin = span->begin;
-    reply->end = span->end;
-  }
-  if (reply->begin == SIZE_MAX) return false;
-  if (reasoning < reply->begin) reply->begin = reasoning;
+/* The reply's first token; a space before it that is one token with its first word is the model's too. False when a token straddles its
+ * first byte. */
+static bool find_first(const struct row_job *row, const struct reply_place *place, size_t *first) {
+  *first = token_from(&row->tokens, place->begin);
+  if (offset_of(row, *first) == place->begin) return true;
+  if (*first == 0 || !is_spaces(row->rendering.output.text.data, row->tokens.offsets[*first - 1], place->begin)) return false;
+  --*first;
   return true;
 }
 
-/* E: the first special token at or after the content, before any byte of another message. */
-static enum eaglet_status find_end(const struct chat_template *t, const struct rendering *r, struct reply *reply,
-                                   struct eaglet_error *err) {
-  size_t limit = r->output.text.length;
-  for (size_t i = 0; i < r->n_spans; i++) {
-    const struct message_span *span = &r->spans[i];
-    if (span->message == reply->message) continue;
-    if (span->end <= reply->begin) continue;
-    if (span->begin < reply->end)
-      FAIL(err, EAGLET_E_INPUT, "message %d: its text is mixed with message %d's in the rendered text", reply->message, span->message);
-    limit = span->begin;
-    break;
-  }
-  for (size_t i = token_from(r, reply->end); i < r->ids.n && r->offsets[i] < limit; i++) {
-    if (!tokenizer_is_special(t->tokenizer, r->ids.ids[i])) continue;
-    reply->last = i;
-    return EAGLET_OK;
-  }
-  FAIL(err, EAGLET_E_INPUT, "message %d: no end-of-turn token follows the reply; it cannot be masked exactly", reply->message);
-}
-
-/* Proves that id closes an assistant reply: renders the conversation up to and with the reply and looks there. */
-static enum eaglet_status prove_end(struct mask_job *job, const struct reply *reply) {
-  const struct rendering *r = job->rendering;
-  int32_t id = r->ids.ids[reply->last];
-  for (size_t i = 0; i < job->ends.n; i++)
-    if (job->ends.ids[i] == id) return EAGLET_OK;
-  bool is_whole = (size_t)reply->message + 1 == json_array_size(r->messages) && !job->params->chat.add_generation_prompt;
-  if (!is_whole) {
-    json_t *messages = json_array();
-    for (int i = 0; i <= reply->message; i++) json_array_append(messages, json_array_get(r->messages, (size_t)i));
-    struct chat_tokenize_params params = *job->params;
-    params.chat.add_generation_prompt = false;
-    struct rendering cut;
-    struct reply same;
-    enum eaglet_status status = template_rendering_make(&cut, job->template_, &params, messages, job->err);
-    if (status == EAGLET_OK && find_content(&cut, reply->message, &same)) status = find_end(job->template_, &cut, &same, job->err);
-    else if (status == EAGLET_OK)
-      status = error_set(job->err, EAGLET_E_INPUT, "message %d: its content is missing when it is the last", reply->message);
-    if (status == EAGLET_OK && cut.ids.ids[same.last] != id) {
-      size_t n;
-      const char *text = tokenizer_bytes(job->template_->tokenizer, id, &n);
-      status = error_set(job->err, EAGLET_E_INPUT, "message %d: %.*s follows the reply but does not end it", reply->message,
-                         (int)(n > 60 ? 60 : n), text);
-    }
-    template_rendering_release(&cut);
-    json_decref(messages);
-    TRY(status);
-  }
-  token_list_append(&job->ends, id);
+/* A token that straddles the edge between thinking and answer, or the end of a reply that no token ends, belongs to what it begins with. */
+static enum eaglet_status find_tokens(struct chat_reply *reply, const struct row_job *row, const struct reply_place *place) {
+  size_t first, past = token_from(&row->tokens, place->end), answer = token_from(&row->tokens, place->answer);
+  bool at_begin = find_first(row, place, &first);
+  if (!place->has_end && past > first && offset_of(row, past) != place->end) past--;
+  bool at_end = !place->has_end || offset_of(row, past) == place->end;
+  if (!at_begin || !at_end)
+    FAIL(row->job->err, EAGLET_E_INPUT, "message %d: a token straddles the %s of the reply (byte %zu of the rendered text)", place->message,
+         at_begin ? "end" : "start", at_begin ? place->end : place->begin);
+  TRY(check_bytes(row, place->message, first, past, place->end));
+  if (answer < first || place->answer <= place->begin) answer = first;
+  if (answer > past) answer = past;
+  *reply = (struct chat_reply){.message = place->message, .first = first, .past = past, .answer = answer, .has_end = place->has_end};
   return EAGLET_OK;
 }
 
-/* The text that add_generation_prompt appends, taken from the conversation before its first reply. Templates that refuse such a
- * conversation have no prompt to be found here; replies then start at their content. */
-static void find_prompt(struct mask_job *job) {
-  json_t *messages = json_array();
-  const json_t *all = job->rendering->messages;
-  for (size_t i = 0; i < json_array_size(all) && !is_assistant(all, (int)i); i++) json_array_append(messages, json_array_get(all, i));
-  struct chat_params params = job->params->chat;
-  struct jinja_output with = {0}, without = {0};
-  params.add_generation_prompt = true;
-  enum eaglet_status status = template_render(job->template_, &params, messages, &with, NULL);
-  params.add_generation_prompt = false;
-  if (status == EAGLET_OK) status = template_render(job->template_, &params, messages, &without, NULL);
-  size_t n = without.text.length;
-  if (status == EAGLET_OK && with.text.length > n && memcmp(with.text.data, without.text.data, n) == 0)
-    buffer_append(&job->prompt, with.text.data + n, with.text.length - n);
-  jinja_output_clear(&with);
-  jinja_output_clear(&without);
-  json_decref(messages);
+/* ---- rows ---- */
+
+static enum eaglet_status row_begin(struct row_job *row, struct rendering *rendering) {
+  row->rendering = *rendering;
+  *rendering = (struct rendering){0};
+  return template_encode(&row->tokens, row->job, &row->rendering, NULL, 0, row->job->err);
 }
 
-/* Moves the start back to the end of the generation prompt's text, if that stands between the previous message and the reply. */
-static void extend_to_prompt(const struct mask_job *job, struct reply *reply) {
-  const struct rendering *r = job->rendering;
-  size_t n = job->prompt.length, from = 0;
-  if (n == 0) return;
-  for (size_t i = 0; i < r->n_spans && r->spans[i].end <= reply->begin; i++)
-    if (r->spans[i].message != reply->message) from = r->spans[i].end;
-  for (size_t at = reply->begin; at >= from + n; at--)
-    if (memcmp(r->output.text.data + at - n, job->prompt.data, n) == 0) {
-      reply->begin = at;
-      return;
-    }
+static void row_release(struct row_job *row) {
+  template_rendering_release(&row->rendering);
+  rendered_tokens_release(&row->tokens);
+  free(row->places);
+  *row = (struct row_job){.job = row->job};
 }
 
-static enum eaglet_status mask_by_origin(struct mask_job *job) {
-  const struct rendering *r = job->rendering;
-  int n = (int)json_array_size(r->messages);
-  for (int message = n - 1; message >= 0; message--) { /* the last reply proves the end token for free */
-    struct reply reply;
-    if (!is_assistant(r->messages, message)) continue;
-    if (find_content(r, message, &reply)) {
-      if (!job->prompt.data) {
-        find_prompt(job);
-        buffer_append(&job->prompt, "", 0);
-      }
-      extend_to_prompt(job, &reply);
-      TRY(find_end(job->template_, r, &reply, job->err));
-      TRY(prove_end(job, &reply));
-      TRY(set_mask(job, message, reply.begin, offset_of(r, reply.last + 1)));
-    }
+static void row_add(struct row_job *row, const struct reply_place *place) {
+  MEMORY_GROW(row->places, row->places_capacity, row->n_places + 1);
+  row->places[row->n_places++] = *place;
+}
+
+/* Tokenizes once more where a token runs from a prompt into its reply. */
+static enum eaglet_status split_prompts(struct row_job *row) {
+  size_t *splits = memory_alloc((row->n_places + 1) * sizeof *splits), n = 0, first;
+  for (size_t i = row->n_places; i-- > 0;) {
+    if (!find_first(row, &row->places[i], &first)) splits[n++] = row->places[i].begin;
+  }
+  enum eaglet_status status = EAGLET_OK;
+  if (n > 0) {
+    rendered_tokens_release(&row->tokens);
+    status = template_encode(&row->tokens, row->job, &row->rendering, splits, n, row->job->err);
+  }
+  free(splits);
+  return status;
+}
+
+/* Marks what is trained of one reply; a part of it that is empty makes no reply. */
+static void mark(struct chat_tokens *tokens, const struct chat_reply *reply, enum chat_part part) {
+  size_t from = part == CHAT_PART_ANSWER ? reply->answer : reply->first, to = part == CHAT_PART_THINKING ? reply->answer : reply->past;
+  if (from >= to) return;
+  memset(tokens->mask + from, 1, to - from);
+  tokens->replies[tokens->n_replies++] = *reply;
+}
+
+static enum eaglet_status fill_tokens(struct chat_tokens *tokens, struct row_job *row) {
+  TRY(split_prompts(row));
+  size_t n = row->tokens.ids.n;
+  *tokens = (struct chat_tokens){.n = n, .mask = memory_alloc(n + 1), .replies = memory_alloc((row->n_places + 1) * sizeof *tokens->replies)};
+  for (size_t i = row->n_places; i-- > 0;) {
+    struct chat_reply reply;
+    TRY(find_tokens(&reply, row, &row->places[i]));
+    mark(tokens, &reply, row->job->params->part);
+  }
+  tokens->ids = n ? row->tokens.ids.ids : memory_alloc(sizeof *tokens->ids);
+  row->tokens.ids = (struct token_list){0};
+  tokens->text = buffer_detach(&row->rendering.output.text);
+  return EAGLET_OK;
+}
+
+/* Gives the row to the list; one that trains nothing only when the list would stay empty. */
+static enum eaglet_status row_finish(struct row_job *row, struct chat_rows *rows, bool keep) {
+  struct chat_tokens tokens = {0};
+  enum eaglet_status status = row->n_places > 0 || keep ? fill_tokens(&tokens, row) : EAGLET_OK;
+  if (status == EAGLET_OK && (tokens.n_replies > 0 || keep)) {
+    rows->rows = memory_resize(rows->rows, (rows->n + 1) * sizeof *rows->rows);
+    rows->rows[rows->n++] = tokens;
+  } else {
+    chat_tokens_clear(&tokens);
+  }
+  row_release(row);
+  return status;
+}
+
+static bool is_assistant(const json_t *messages, size_t message) {
+  const json_t *role = json_object_get(json_array_get(messages, message), "role");
+  return json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0;
+}
+
+static bool begins_with(const struct rendering *row, const struct rendering *own, size_t n) {
+  return row->output.text.length >= n && memcmp(row->output.text.data, own->output.text.data, n) == 0;
+}
+
+/* A reply that its template does not close may be closed by what begins the next turn, when the model stops there (<|user|>). */
+static void extend_to_stop(const struct row_job *row, struct reply_place *place) {
+  size_t next = token_from(&row->tokens, place->end);
+  if (place->has_end || next == row->tokens.ids.n || offset_of(row, next) != place->end) return;
+  if (!template_is_stop(row->job->template_, row->tokens.ids.ids[next])) return;
+  place->end = offset_of(row, next + 1);
+  place->has_end = true;
+}
+
+/* As the model wrote it: same bytes up to its end, and its prompt's last token does not run into it. */
+static bool fits(const struct row_job *row, const struct rendering *own, const struct reply_place *place) {
+  size_t first;
+  return begins_with(&row->rendering, own, place->end) && find_first(row, place, &first);
+}
+
+/* What the row at hand says of a reply that its own rendering could not say (the template refuses to end there), or that stands there in
+ * another form than the model wrote. */
+static enum eaglet_status add_inside(struct row_job *row, size_t message, int32_t end_id) {
+  struct reply_place place;
+  bool found;
+  TRY(template_reply_place_inside(&place, &found, row->job, &row->rendering, (int)message, end_id));
+  if (found) row_add(row, &place);
+  return EAGLET_OK;
+}
+
+/* A reply found in its own rendering. */
+static enum eaglet_status add_placed(struct row_job *row, struct rendering *own, struct reply_place *place, bool one_row,
+                                     struct chat_rows *rows) {
+  if (one_row ? begins_with(&row->rendering, own, place->end) : fits(row, own, place)) {
+    extend_to_stop(row, place);
+  } else if (one_row) {
+    return place->has_end ? add_inside(row, (size_t)place->message, place->end_id) : EAGLET_OK;
+  } else {
+    TRY(row_finish(row, rows, false));
+    TRY(row_begin(row, own));
+  }
+  row_add(row, place);
+  return EAGLET_OK;
+}
+
+static enum eaglet_status add_reply(struct row_job *row, size_t message, bool one_row, struct chat_rows *rows) {
+  struct chat_job *job = row->job;
+  struct rendering own;
+  struct reply_place place;
+  bool found = false;
+  const struct render_request request = {.n = message + 1};
+  template_learn_prompt(job, message);
+  enum eaglet_status status = template_rendering_make(&own, job, &request, NULL);
+  if (status != EAGLET_OK) {
+    status = add_inside(row, message, -1);
+  } else {
+    status = template_reply_place(&place, &found, job, &own, (int)message);
+    if (status == EAGLET_OK && found) status = add_placed(row, &own, &place, one_row, rows);
+  }
+  template_rendering_release(&own);
+  return status;
+}
+
+static enum eaglet_status add_replies(struct row_job *row, bool one_row, struct chat_rows *rows) {
+  const struct chat_job *job = row->job;
+  for (size_t message = json_array_size(job->messages); message-- > 0;) {
+    if (!is_assistant(job->messages, message)) continue;
+    TRY(add_reply(row, message, one_row, rows));
     if (job->params->last_turn_only) break;
   }
   return EAGLET_OK;
 }
 
-/* ---- generation blocks ---- */
-
-/* The assistant message whose content a block holds, -1 when it holds none. */
-static int block_message(const struct rendering *r, const struct text_generation *block) {
-  for (size_t i = 0; i < r->n_spans; i++) {
-    const struct message_span *span = &r->spans[i];
-    if (span->part == PART_CONTENT && span->begin >= block->begin && span->end <= block->end && is_assistant(r->messages, span->message))
-      return span->message;
-  }
-  return -1;
-}
-
-/* A block that does not hold the end-of-turn token is extended by a special token that directly follows. */
-static enum eaglet_status mask_by_blocks(struct mask_job *job) {
-  const struct rendering *r = job->rendering;
-  for (size_t i = r->output.n_generations; i-- > 0;) {
-    struct text_generation block = r->output.generations[i];
-    int message = block_message(r, &block);
-    if (message < 0) continue;
-    size_t past = token_from(r, block.end);
-    bool has_end = past > 0 && tokenizer_is_special(job->template_->tokenizer, r->ids.ids[past - 1]) && offset_of(r, past) == block.end;
-    bool follows = past < r->ids.n && r->offsets[past] == block.end && tokenizer_is_special(job->template_->tokenizer, r->ids.ids[past]);
-    if (!has_end && follows) {
-      struct reply reply = {.message = message, .begin = block.begin, .end = block.end, .last = past};
-      TRY(prove_end(job, &reply));
-      block.end = offset_of(r, past + 1);
-    }
-    TRY(set_mask(job, message, block.begin, block.end));
-    if (job->params->last_turn_only) break;
-  }
-  return EAGLET_OK;
-}
-
-enum eaglet_status template_mask(const struct chat_template *t, const struct chat_tokenize_params *params,
-                                 const struct rendering *rendering, uint8_t *mask, struct eaglet_error *err) {
-  struct mask_job job = {.template_ = t, .params = params, .rendering = rendering, .mask = mask, .err = err};
-  bool by_blocks = rendering->output.n_generations > 0 && !rendering->output.generations_lost;
-  enum eaglet_status status = by_blocks ? mask_by_blocks(&job) : mask_by_origin(&job);
-  buffer_clear(&job.prompt);
-  token_list_clear(&job.ends);
+enum eaglet_status template_rows(struct chat_job *job, bool one_row, struct chat_rows *rows) {
+  struct row_job row = {.job = job};
+  struct rendering whole;
+  const struct render_request request = {.n = json_array_size(job->messages),
+                                         .add_generation_prompt = job->params->chat.add_generation_prompt};
+  enum eaglet_status status = template_rendering_make(&whole, job, &request, job->err);
+  if (status == EAGLET_OK) status = row_begin(&row, &whole);
+  if (status == EAGLET_OK) status = add_replies(&row, one_row, rows);
+  if (status == EAGLET_OK) status = row_finish(&row, rows, rows->n == 0);
+  template_rendering_release(&whole);
+  row_release(&row);
   return status;
 }

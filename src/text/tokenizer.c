@@ -184,6 +184,42 @@ enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, con
   return status;
 }
 
+/* ---- special tokens alone ---- */
+
+static void special_append(struct special_list *list, size_t begin, size_t end, int32_t id) {
+  MEMORY_GROW(list->items, list->capacity, list->n + 1);
+  list->items[list->n++] = (struct special_token){begin, end, id};
+}
+
+/* By encoding all of the text: what tokens found on normalised text need. */
+static enum eaglet_status find_by_encoding(const struct tokenizer *tokenizer, const char *text, size_t length, struct special_list *list,
+                                           struct eaglet_error *err) {
+  struct token_list ids = {0};
+  size_t *offsets = NULL;
+  const struct protected_text whole = {.data = text, .length = length};
+  enum eaglet_status status = tokenizer_encode_spans(tokenizer, &whole, &ids, &offsets, err);
+  for (size_t i = 0; status == EAGLET_OK && i < ids.n; i++) {
+    if (tokenizer_is_special(tokenizer, ids.ids[i])) special_append(list, offsets[i], i + 1 < ids.n ? offsets[i + 1] : length, ids.ids[i]);
+  }
+  token_list_clear(&ids);
+  free(offsets);
+  return status;
+}
+
+enum eaglet_status tokenizer_find_special(const struct tokenizer *tokenizer, const char *text, size_t length, struct special_list *list,
+                                          struct eaglet_error *err) {
+  *list = (struct special_list){0};
+  if (tokenizer->normalized.n_tokens > 0 || tokenizer->kind->cut) return find_by_encoding(tokenizer, text, length, list, err);
+  const struct encode_request request = {.text = text, .length = length, .special = true};
+  struct added_scan scan = {.tokenizer = tokenizer, .set = &tokenizer->raw, .text = text, .end = length, .n_guarded = n_guarded, .context = &request};
+  struct added_match match;
+  while (added_scan_next(&scan, &match)) {
+    const struct added_token *token = &tokenizer->added[match.index];
+    if (token->special) special_append(list, match.begin, match.end, token->id);
+  }
+  return EAGLET_OK;
+}
+
 /* ---- queries ---- */
 
 int32_t tokenizer_n_ids(const struct tokenizer *tokenizer) { return (int32_t)tokenizer->n_ids; }

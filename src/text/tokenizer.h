@@ -41,6 +41,16 @@ struct protected_text {
 enum eaglet_status tokenizer_encode_spans(const struct tokenizer *tokenizer, const struct protected_text *text,
                                           struct token_list *ids, size_t **offsets, struct eaglet_error *err) MUST_USE;
 
+/* The special tokens (tokenizer_is_special) that tokenizer_encode_spans would find in text without protection, in order; items are freed
+ * by the caller. */
+struct special_token { size_t begin, end; int32_t id; };
+struct special_list {
+  struct special_token *items;
+  size_t n, capacity;
+};
+enum eaglet_status tokenizer_find_special(const struct tokenizer *tokenizer, const char *text, size_t length,
+                                          struct special_list *list, struct eaglet_error *err) MUST_USE;
+
 int32_t tokenizer_n_ids(const struct tokenizer *tokenizer);           /* ids are 0 .. n-1 */
 /* What a token decodes to, bytes (special tokens: their text; a SentencePiece space is a space). Valid as long as the tokenizer.
  * NULL for an id that is not a token. */

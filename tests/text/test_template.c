@@ -203,16 +203,24 @@ static void test_refusals(void **state) {
   struct tokenizer *tokenizer = open_chatml();
   const char *two = "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"r\"},"
                     "{\"role\":\"assistant\",\"content\":\"b\"}]";
-  /* no end token at all; only the next turn's header follows; the header differs from the end */
-  check_refused(tokenizer, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", two, "no end-of-turn token");
-  check_refused(tokenizer, "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}", two, "no end-of-turn token");
-  check_refused(tokenizer, "{% for m in messages %}<|im_start|>{{ m.content }}{% if loop.last %}<|im_end|>{% endif %}{% endfor %}",
-                "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]", "does not end it");
   check_refused(tokenizer, "{% for m in messages %}{{ m.content }}{% endfor %}{{ messages[0].content }}<|im_end|>",
                 "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]", "mixed");
-  /* a newline of the header and one of the reply become one token */
-  check_refused(tokenizer, CHATML, "[{\"role\":\"assistant\",\"content\":\"\\nhello\"}]", "straddles");
   check_refused(tokenizer, "{{ raise_exception('no system turns') }}", two, "no system turns");
+  tokenizer_close(tokenizer);
+}
+
+/* Templates that close no reply: its text alone, and not the header that follows it. A token that holds more than its text is not its. */
+static void test_replies_without_end(void **state) {
+  (void)state;
+  struct tokenizer *tokenizer = open_chatml();
+  const char *two = "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"r\"},"
+                    "{\"role\":\"assistant\",\"content\":\"b\"}]";
+  check_mask(tokenizer, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", two, " a| b");
+  check_mask(tokenizer, "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}", two, "a|b");
+  check_mask(tokenizer, "{% for m in messages %}<|im_start|>{{ m.content }}X{% endfor %}", two, "aX|bX"); /* what always follows is the reply's */
+  check_mask(tokenizer, "{% for m in messages %}{{ m.content }}\n\n{% endfor %}", "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"go on.\"}]", "go on");
+  /* A newline of the header and one of the reply would be one token: the prompt is tokenized alone, as when it is served. */
+  check_mask(tokenizer, CHATML, "[{\"role\":\"assistant\",\"content\":\"\\nhello\"}]", "\nhello<|im_end|>");
   tokenizer_close(tokenizer);
 }
 
@@ -410,7 +418,7 @@ static void test_sources(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_prompt_ids),        cmocka_unit_test(test_mask_without_markers), cmocka_unit_test(test_markers),
-      cmocka_unit_test(test_rewritten_history), cmocka_unit_test(test_refusals),             cmocka_unit_test(test_odd_conversations),
+      cmocka_unit_test(test_rewritten_history), cmocka_unit_test(test_refusals), cmocka_unit_test(test_replies_without_end),             cmocka_unit_test(test_odd_conversations),
       cmocka_unit_test(test_bos_once),          cmocka_unit_test(test_special_text_in_content), cmocka_unit_test(test_sources),
       cmocka_unit_test(test_kimi_references),
   };

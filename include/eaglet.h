@@ -283,11 +283,15 @@ EAGLET_API void eaglet_detokenizer_follow(struct eaglet_detokenizer *detokenizer
 EAGLET_API const char *eaglet_detokenizer_push(struct eaglet_detokenizer *detokenizer, int32_t id);
 EAGLET_API const char *eaglet_detokenizer_finish(struct eaglet_detokenizer *detokenizer);
 
+enum eaglet_train_on { EAGLET_TRAIN_ON_BOTH = 1, EAGLET_TRAIN_ON_THINKING, EAGLET_TRAIN_ON_ANSWER }; /* of replies; 0: both */
 struct eaglet_render_params {
   const char *messages_json;   /* JSON: array of messages, or one dataset row {"conversations"|"messages": [...]} */
   size_t length;
   bool add_generation_prompt;
   bool special_in_content;     /* recognise special-token text inside message content; default: it stays text */
+  bool last_turn_only;
+  enum eaglet_train_on train_on;
+  size_t row;                  /* 0: the conversation as one row; k: the k-th row that prepare makes of it */
   const char *arguments_json;  /* JSON object: more variables for the template, {"enable_thinking": false}; NULL: none. One that the
                                   template never mentions is an error */
 };
@@ -296,6 +300,7 @@ struct eaglet_rendered {
   int32_t *ids;            /* [n_ids] */
   uint8_t *mask;           /* [n_ids] 1 = trained (the assistant's replies with their end-of-turn token) */
   size_t n_ids;
+  size_t n_rows;           /* that prepare makes of it */
 };
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer,
                                                             const struct eaglet_render_params *params,
@@ -349,6 +354,10 @@ EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_convert(const struct eaglet
 
 #define EAGLET_SOURCES_MAX 64
 
+/* How replies are put into rows; 0: auto. A reply that the template writes differently once others follow (old thinking taken out, another
+ * closing token) gets a row of its own, as the model saw it; or every conversation is one row. */
+enum eaglet_rows { EAGLET_ROWS_AUTO = 1, EAGLET_ROWS_CONVERSATION };
+
 struct eaglet_prepare_params {
   const char *model, *hub_cache, *out;
   const char *const *data; /* [n_data] files of conversations: JSON lines or a JSON array (src/data/dataset.h) */
@@ -356,6 +365,11 @@ struct eaglet_prepare_params {
   int32_t tokens_max;      /* rows are cut to this many tokens, default 2048; a reply cut whole drops the row */
   double validation;       /* share of conversations kept for validation, default 0.05 */
   bool last_turn_only;     /* train only the last assistant turn */
+  enum eaglet_train_on train_on;
+  enum eaglet_rows rows;
+  double trained_max;      /* share of trained tokens above which the mask is taken for wrong; 0: 0.95 */
+  const char *const *keep_out; /* [n_keep_out] files of prompts: conversations that hold one of them are dropped */
+  size_t n_keep_out;
   bool special_in_content;
   const char *arguments_json; /* variables for the template, as in struct eaglet_render_params */
   bool regenerate;         /* replace each assistant turn by the target's own answer */

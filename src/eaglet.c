@@ -321,13 +321,34 @@ const char *eaglet_detokenizer_finish(struct eaglet_detokenizer *detokenizer) {
   return streamed(detokenizer);
 }
 
+/* The row that was asked for: of prepare's (in the order of their last replies), or the whole conversation. */
+static enum eaglet_status take_row(struct chat_tokens *row, size_t *n_rows, const struct chat_template *chat,
+                                   const struct chat_tokenize_params *params, size_t index, struct eaglet_error *err) {
+  struct chat_rows rows;
+  TRY(chat_template_rows(chat, params, &rows, err));
+  *n_rows = rows.n;
+  enum eaglet_status status = EAGLET_OK;
+  if (index > rows.n) {
+    status = error_set(err, EAGLET_E_USAGE, "row %zu: the conversation makes %zu", index, rows.n);
+  } else if (index > 0) {
+    *row = rows.rows[rows.n - index];
+    rows.rows[rows.n - index] = (struct chat_tokens){0};
+  } else {
+    status = chat_template_tokenize(chat, params, row, err);
+  }
+  chat_rows_clear(&rows);
+  return status;
+}
+
 enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer, const struct eaglet_render_params *params,
                                  struct eaglet_rendered *rendered, struct eaglet_error *err) {
+  static const enum chat_part parts[] = {CHAT_PART_ALL, CHAT_PART_ALL, CHAT_PART_THINKING, CHAT_PART_ANSWER};
   *rendered = (struct eaglet_rendered){0};
   if (!tokenizer->chat) FAIL(err, EAGLET_E_INPUT, "%s", tokenizer->chat_error.message);
   json_t *row = NULL;
   struct conversation conversation = {0};
   struct chat_tokens tokens = {0};
+  size_t n_rows = 0;
   TRY(json_parse(&row, params->messages_json, params->length, "messages", err));
   json_t *kwargs = NULL;
   enum eaglet_status status = conversation_normalise(&conversation, row, err);
@@ -336,14 +357,17 @@ enum eaglet_status eaglet_render(const struct eaglet_tokenizer *tokenizer, const
     const struct chat_tokenize_params chat = {
         .chat = {.messages = conversation.messages, .tools = json_object_get(row, "tools"), .kwargs = kwargs,
                  .add_generation_prompt = params->add_generation_prompt},
-        .special_in_content = params->special_in_content};
-    status = chat_template_tokenize(tokenizer->chat, &chat, &tokens, err);
+        .special_in_content = params->special_in_content,
+        .last_turn_only = params->last_turn_only,
+        .part = parts[params->train_on]};
+    status = take_row(&tokens, &n_rows, tokenizer->chat, &chat, params->row, err);
   }
   conversation_clear(&conversation);
   json_decref(kwargs);
   json_decref(row);
   if (status != EAGLET_OK) return status;
-  *rendered = (struct eaglet_rendered){.text = tokens.text, .ids = tokens.ids, .mask = tokens.mask, .n_ids = tokens.n};
+  *rendered = (struct eaglet_rendered){.text = tokens.text, .ids = tokens.ids, .mask = tokens.mask, .n_ids = tokens.n, .n_rows = n_rows};
+  free(tokens.replies);
   return EAGLET_OK;
 }
 

@@ -13,10 +13,18 @@ static void print_sources(const json_t *document) {
   }
 }
 
+static void print_counted(const json_t *document, const char *key, const char *what) {
+  double n = cli_number(document, key);
+  if (n > 0) printf("  %.0f %s\n", n, what);
+}
+
 static void print_prepared(const json_t *document) {
-  printf("%.0f rows read, %.0f kept, %.0f tokens, %.0f trained (%.1f %%)\n", cli_number(document, "rows_read"), cli_number(document, "rows_kept"),
-         cli_number(document, "tokens"), cli_number(document, "trained_tokens"), 100 * cli_number(document, "trained_share"));
+  printf("%.0f conversations read, %.0f kept in %.0f rows, %.0f tokens, %.0f trained (%.1f %%)\n", cli_number(document, "rows_read"),
+         cli_number(document, "conversations_kept"), cli_number(document, "rows_kept"), cli_number(document, "tokens"), cli_number(document, "trained_tokens"), 100 * cli_number(document, "trained_share"));
   print_sources(document);
+  print_counted(document, "rows_clipped", "rows cut to the longest allowed");
+  print_counted(document, "replies_cut", "replies cut or left out by that (a reply that is cut is not trained)");
+  print_counted(document, "replies_without_end", "replies that the template ends with no token");
   const char *layout, *reason;
   json_t *rows;
   json_object_foreach(json_object_get(document, "layouts"), layout, rows) {
@@ -29,7 +37,10 @@ static void print_prepared(const json_t *document) {
 }
 
 int cmd_prepare(struct cli *cli, int argc, char **argv) {
-  struct option_list data = {0}, arguments = {0};
+  struct option_list data = {0}, arguments = {0}, keep_out = {0};
+  int train_on = 0, rows = 0;
+  bool all_turns = false;
+  double trained_max = 0;
   char *arguments_json = NULL;
   struct eaglet_prepare_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
@@ -38,6 +49,11 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_INT, .name = "max-len", .value = &params.tokens_max, .argument = "N", .help = "tokens kept of a row (default 2048)", .min = 8, .max = 1 << 20},
       {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05; below 0: none)", .min = -1, .max = 0.5},
       {.kind = OPTION_FLAG, .name = "last-turn", .value = &params.last_turn_only, .help = "train only the last assistant turn"},
+      {.kind = OPTION_FLAG, .name = "all-turns", .value = &all_turns, .help = "train every assistant turn (the default)"},
+      {.kind = OPTION_CHOICE, .name = "train-on", .value = &train_on, .argument = "both|thinking|answer", .help = "which part of a reply is trained (default both)"},
+      {.kind = OPTION_CHOICE, .name = "rows", .value = &rows, .argument = "auto|conversation", .help = "auto: a reply that the template writes differently once others follow gets a row of its own, as the model saw it; conversation: always one row (default auto)"},
+      {.kind = OPTION_DOUBLE, .name = "max-trained", .value = &trained_max, .argument = "PERCENT", .help = "refuse data of which more is trained: its mask is likely wrong (default 95)", .min = 1, .max = 100},
+      {.kind = OPTION_LIST, .name = "keep-out", .value = &keep_out, .argument = "FILE", .help = "prompts of test sets: conversations that hold one are dropped"},
       {.kind = OPTION_FLAG, .name = "allow-special-in-content", .value = &params.special_in_content, .help = "special-token text inside messages becomes special tokens"},
       CLI_TEMPLATE_ARG(arguments),
       {.kind = OPTION_FLAG, .name = "regenerate", .value = &params.regenerate, .help = "replace each assistant turn by the target's own answer (on-policy data)"},
@@ -65,16 +81,24 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
     params.ignore_index = cli->ignore_index;
     params.data = data.values;
     params.n_data = data.n;
+    params.keep_out = keep_out.values;
+    params.n_keep_out = keep_out.n;
+    params.train_on = (enum eaglet_train_on)train_on;
+    params.rows = (enum eaglet_rows)rows;
+    params.trained_max = trained_max / 100;
     params.threads = cli->threads;
     params.progress = progress_callbacks(&cli->progress);
     struct eaglet_text report = {0};
     struct eaglet_error err = {0};
-    enum eaglet_status status = cli_template_arguments(&arguments_json, &arguments, &err);
+    enum eaglet_status status = all_turns && params.last_turn_only
+                                    ? error_set(&err, EAGLET_E_USAGE, "--last-turn and --all-turns: expected one of them")
+                                    : cli_template_arguments(&arguments_json, &arguments, &err);
     params.arguments_json = arguments_json;
     if (status == EAGLET_OK) status = eaglet_prepare(&params, &report, &err);
     code = cli_finish_json(cli, status, &err, &report, print_prepared);
   }
   options_list_clear(&data);
+  options_list_clear(&keep_out);
   options_list_clear(&arguments);
   free(arguments_json);
   return code;

@@ -1,8 +1,8 @@
 /* token_shard.h - what prepare writes and everything later reads: rows of token ids with their trained mask.
  *
  * A data directory holds train-00000.safetensors .., valid-00000.safetensors .., counts.safetensors (token frequencies
- * at trained positions, total and per source) and manifest.json (written last; version, tokenizer hash, n_target, stop
- * and special ids, settings, sources, per-shard rows/tokens/xxh3). A directory without manifest is unfinished. Shard
+ * at trained positions, total, per source and per language) and manifest.json (written last; version, tokenizer hash, n_target, stop
+ * and special ids, settings, sources, languages, per-shard rows/tokens/xxh3). A directory without manifest is unfinished. Shard
  * tensors: tokens I32 [N], mask U8 [N], row_begin I64 [rows+1], row_source I32 [rows], row_hash U64 [rows]. See
  * docs/FORMATS.md.
  */
@@ -35,7 +35,11 @@ struct token_writer_params {
 };
 enum eaglet_status token_writer_open(struct token_writer **writer, const struct token_writer_params *params,
                                      struct eaglet_error *err) MUST_USE;
-enum eaglet_status token_writer_add(struct token_writer *writer, const struct token_row *row, const char *source,
+struct row_origin {
+  const char *source;
+  const char *language; /* NULL: not known */
+};
+enum eaglet_status token_writer_add(struct token_writer *writer, const struct token_row *row, const struct row_origin *origin,
                                     bool validation, struct eaglet_error *err) MUST_USE;
 enum eaglet_status token_writer_commit(struct token_writer *writer, const json_t *report,
                                        struct eaglet_error *err) MUST_USE; /* writes counts and manifest */
@@ -56,8 +60,9 @@ struct token_store {
 /* Verifies checksums, shapes and every token id. A directory without manifest is refused as unfinished. */
 enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation,
                                     struct eaglet_error *err) MUST_USE;
-/* Trained-token counts [n_target] of the whole directory or of one source (-1: all). Caller frees. */
-enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts,
+enum count_group { COUNT_TOTAL, COUNT_SOURCE, COUNT_LANGUAGE };
+/* Trained-token counts [n_target] of the whole directory, or of one of its sources or languages (manifest). Caller frees. */
+enum eaglet_status token_store_counts(const struct token_store *store, enum count_group group, size_t index, uint64_t **counts,
                                       struct eaglet_error *err) MUST_USE;
 void token_store_close(struct token_store *store);
 

@@ -153,13 +153,13 @@ enum eaglet_status token_store_open(struct token_store *store, const char *direc
   return status;
 }
 
-enum eaglet_status token_store_counts(const struct token_store *store, int32_t source, uint64_t **counts,
+enum eaglet_status token_store_counts(const struct token_store *store, enum count_group group, size_t index, uint64_t **counts,
                                       struct eaglet_error *err) {
   struct safetensors file = {0};
   const struct tensor_entry *tensor;
   int64_t n_target = json_integer_value(json_object_get(store->manifest, "n_target"));
   char *path = file_join(store->directory, "counts.safetensors"),
-       *name = source < 0 ? memory_copy_string("total") : memory_format("source.%d", source);
+       *name = group == COUNT_TOTAL ? memory_copy_string("total") : memory_format("%s.%zu", group == COUNT_SOURCE ? "source" : "language", index);
   *counts = NULL;
   enum eaglet_status status = safetensors_open(&file, path, err);
   if (status == EAGLET_OK) {

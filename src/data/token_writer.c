@@ -12,10 +12,15 @@
 #define SHARD_TOKENS ((size_t)4 << 20) /* 16 MiB of ids */
 #define NEW_SUFFIX ".new"
 
-struct source_counts {
+struct group_counts {
   char *name;
   uint64_t *counts; /* [n_target] */
   uint64_t n_rows, n_tokens, n_trained;
+};
+struct group_list { /* of the sources, of the languages */
+  const char *kind;
+  struct group_counts groups[SOURCES_MAX];
+  int32_t n;
 };
 
 /* Rows of one split that wait for their shard, and the manifest entries of the shards written. */
@@ -40,8 +45,7 @@ struct token_writer {
   json_t *manifest;
   int32_t n_target;
   struct split splits[2]; /* train, valid */
-  struct source_counts sources[SOURCES_MAX];
-  int32_t n_sources;
+  struct group_list sources, languages;
 };
 
 /* ---- old and new shards ---- */
@@ -87,22 +91,40 @@ enum eaglet_status token_writer_open(struct token_writer **writer, const struct 
   w->directory = memory_copy_string(params->directory);
   w->manifest = json_deep_copy(params->manifest);
   w->n_target = (int32_t)n_target;
+  w->sources.kind = "source";
+  w->languages.kind = "language";
   w->splits[0] = (struct split){.name = "train", .shards = json_array()};
   w->splits[1] = (struct split){.name = "valid", .shards = json_array()};
   *writer = w;
   return EAGLET_OK;
 }
 
-static enum eaglet_status find_source(struct token_writer *w, const char *name, int32_t *index,
-                                      struct eaglet_error *err) {
-  for (*index = 0; *index < w->n_sources; ++*index) {
-    if (strcmp(w->sources[*index].name, name) == 0) return EAGLET_OK;
+static enum eaglet_status find_group(struct group_list *list, int32_t n_target, const char *name, int32_t *index,
+                                     struct eaglet_error *err) {
+  for (*index = 0; *index < list->n; ++*index) {
+    if (strcmp(list->groups[*index].name, name) == 0) return EAGLET_OK;
   }
-  if (w->n_sources == SOURCES_MAX)
-    FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, SOURCES_MAX);
-  w->sources[w->n_sources++] = (struct source_counts){.name = memory_copy_string(name),
-                                                      .counts = memory_alloc((size_t)w->n_target * sizeof(uint64_t))};
+  if (list->n == SOURCES_MAX)
+    FAIL(err, EAGLET_E_INPUT, "%s '%s': expected at most %d %ss, found more", list->kind, name, SOURCES_MAX, list->kind);
+  list->groups[list->n++] = (struct group_counts){.name = memory_copy_string(name),
+                                                  .counts = memory_alloc((size_t)n_target * sizeof(uint64_t))};
   return EAGLET_OK;
+}
+
+static void count_row(struct group_counts *group, const struct token_row *row) {
+  group->n_rows++;
+  group->n_tokens += (uint64_t)row->n;
+  for (int32_t i = 0; i < row->n; i++) {
+    group->n_trained += row->mask[i];
+    group->counts[row->tokens[i]] += row->mask[i];
+  }
+}
+
+static void release_groups(struct group_list *list) {
+  for (int32_t i = 0; i < list->n; i++) {
+    free(list->groups[i].name);
+    free(list->groups[i].counts);
+  }
 }
 
 static enum eaglet_status hash_file(char text[HASH_TEXT_BYTES], const char *path, struct eaglet_error *err) {
@@ -171,38 +193,42 @@ static void append_row(struct split *s, const struct token_row *row, int32_t sou
   s->begins[++s->n_rows] = (int64_t)s->n_tokens;
 }
 
-enum eaglet_status token_writer_add(struct token_writer *w, const struct token_row *row, const char *source,
+enum eaglet_status token_writer_add(struct token_writer *w, const struct token_row *row, const struct row_origin *origin,
                                     bool validation, struct eaglet_error *err) {
   struct split *s = &w->splits[validation];
-  int32_t index;
+  int32_t source, language = -1;
   TRY(check_row(w, row, err));
-  TRY(find_source(w, source, &index, err));
-  struct source_counts *counts = &w->sources[index];
-  append_row(s, row, index);
-  counts->n_rows++;
-  counts->n_tokens += (uint64_t)row->n;
-  for (int32_t i = 0; i < row->n; i++) {
-    if (!row->mask[i]) continue;
-    counts->counts[row->tokens[i]]++;
-    counts->n_trained++;
-    s->n_trained++;
-  }
+  TRY(find_group(&w->sources, w->n_target, origin->source, &source, err));
+  if (origin->language) TRY(find_group(&w->languages, w->n_target, origin->language, &language, err));
+  append_row(s, row, source);
+  count_row(&w->sources.groups[source], row);
+  if (language >= 0) count_row(&w->languages.groups[language], row);
+  for (int32_t i = 0; i < row->n; i++) s->n_trained += row->mask[i];
   return s->n_tokens >= SHARD_TOKENS ? flush(w, s, err) : EAGLET_OK;
 }
 
 /* ---- commit ---- */
 
+static void add_counts(struct safetensors_writer *file, const struct group_list *list, int32_t n_target) {
+  const int64_t shape[] = {n_target};
+  char name[32];
+  for (int32_t i = 0; i < list->n; i++) {
+    snprintf(name, sizeof name, "%s.%d", list->kind, i);
+    safetensors_writer_add(file, name, DTYPE_U64, 1, shape, list->groups[i].counts);
+  }
+}
+
 static enum eaglet_status write_counts(const struct token_writer *w, struct eaglet_error *err) {
   const int64_t shape[] = {w->n_target};
-  char name[32], *path = file_join(w->directory, "counts.safetensors");
+  char *path = file_join(w->directory, "counts.safetensors");
   uint64_t *total = memory_alloc((size_t)w->n_target * sizeof *total);
   struct safetensors_writer *file = safetensors_writer_create();
   safetensors_writer_metadata(file, "format", "eaglet-counts");
-  for (int32_t s = 0; s < w->n_sources; s++) {
-    for (int32_t i = 0; i < w->n_target; i++) total[i] += w->sources[s].counts[i];
-    snprintf(name, sizeof name, "source.%d", s);
-    safetensors_writer_add(file, name, DTYPE_U64, 1, shape, w->sources[s].counts);
+  for (int32_t s = 0; s < w->sources.n; s++) {
+    for (int32_t i = 0; i < w->n_target; i++) total[i] += w->sources.groups[s].counts[i];
   }
+  add_counts(file, &w->sources, w->n_target);
+  add_counts(file, &w->languages, w->n_target);
   safetensors_writer_add(file, "total", DTYPE_U64, 1, shape, total);
   enum eaglet_status status = safetensors_writer_commit(file, path, err);
   safetensors_writer_free(file);
@@ -211,17 +237,23 @@ static enum eaglet_status write_counts(const struct token_writer *w, struct eagl
   return status;
 }
 
-static void complete_manifest(struct token_writer *w, const json_t *report) {
-  json_t *sources = json_array(), *shards = json_array();
-  for (int32_t i = 0; i < w->n_sources; i++) {
-    const struct source_counts *s = &w->sources[i];
-    json_array_append_new(sources, json_pack("{ss sI sI sI}", "name", s->name, "rows", (json_int_t)s->n_rows, "tokens",
-                                             (json_int_t)s->n_tokens, "trained_tokens", (json_int_t)s->n_trained));
+static json_t *describe_groups(const struct group_list *list) {
+  json_t *array = json_array();
+  for (int32_t i = 0; i < list->n; i++) {
+    const struct group_counts *g = &list->groups[i];
+    json_array_append_new(array, json_pack("{ss sI sI sI}", "name", g->name, "rows", (json_int_t)g->n_rows, "tokens",
+                                           (json_int_t)g->n_tokens, "trained_tokens", (json_int_t)g->n_trained));
   }
+  return array;
+}
+
+static void complete_manifest(struct token_writer *w, const json_t *report) {
+  json_t *shards = json_array();
   for (int i = 0; i < 2; i++) json_array_extend(shards, w->splits[i].shards);
   json_object_set_new(w->manifest, "format", json_string("eaglet-tokens"));
   json_object_set_new(w->manifest, "version", json_integer(1));
-  json_object_set_new(w->manifest, "sources", sources);
+  json_object_set_new(w->manifest, "sources", describe_groups(&w->sources));
+  json_object_set_new(w->manifest, "languages", describe_groups(&w->languages));
   json_object_set_new(w->manifest, "shards", shards);
   if (report) json_object_set(w->manifest, "report", (json_t *)report);
 }
@@ -257,10 +289,8 @@ void token_writer_free(struct token_writer *w) {
     for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) free(blocks[b]);
     json_decref(s->shards);
   }
-  for (int32_t i = 0; i < w->n_sources; i++) {
-    free(w->sources[i].name);
-    free(w->sources[i].counts);
-  }
+  release_groups(&w->sources);
+  release_groups(&w->languages);
   json_decref(w->manifest);
   free(w->directory);
   free(w);

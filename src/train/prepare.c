@@ -1,14 +1,18 @@
-/* prepare.c - see prepare.h. One pass: conversation -> tokens and mask -> clipped, checked for duplicates -> shard.
- * Owns the rules that decide about a row of tokens; rules about conversations are intake.c's, exactness of the mask is
- * text/template_mask.c's. */
+/* prepare.c - see prepare.h. One pass: conversations -> rows of tokens with their masks, a batch of them at a time on all threads -> clipped,
+ * checked for duplicates, in the order of the data -> shards. Owns the rules that decide about a row of tokens; rules about
+ * conversations are intake.c's, rows are conversation_rows.c's. */
 #include "train/prepare.h"
 
+#include "base/hash_set.h"
 #include "base/memory.h"
 #include "base/progress.h"
 #include "base/util.h"
 #include "data/token_shard.h"
-#include "train/regenerate.h"
+#include "train/conversation_rows.h"
+#include "train/language.h"
+#include "train/overlap.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +21,10 @@
 #define VALIDATION_DEFAULT 0.05
 #define REPLY_TOKENS_DEFAULT 256
 #define CONCURRENCY_DEFAULT 16
-#define SHARE_SUSPICIOUS 0.95 /* trained share above which the mask is more likely wrong than right */
+#define TRAINED_MAX_DEFAULT 0.95 /* trained share above which the mask is more likely wrong than right (B01) */
+#define BATCH_MAX 256            /* conversations worked on at once */
+#define BATCH_BYTES ((size_t)4 << 20)
 #define REPORT_SECONDS 0.25
-
-struct hash_set { /* open addressing; 0 is kept apart */
-  uint64_t *slots;
-  size_t n, capacity; /* capacity: a power of two */
-  bool has_zero;
-};
 
 struct source_count {
   char name[CONVERSATION_SOURCE_MAX];
@@ -38,139 +38,22 @@ struct preparation {
   struct intake intake;
   struct token_writer *writer;
   struct regeneration *regeneration;
+  struct overlap overlap;
   struct hash_set seen;
   struct source_count sources[SOURCES_MAX];
   int32_t n_sources;
-  uint64_t n_kept, n_validation, n_tokens, n_trained, n_special;
-  uint64_t n_clipped;                                                        /* kept rows that were cut */
-  uint64_t n_replies, n_reply_tokens, n_unended, n_retokenised, n_unmatched; /* of the regeneration */
+  uint64_t n_conversations, n_kept, n_validation, n_tokens, n_trained, n_special, n_endless; /* n_conversations: with a row that was kept */
+  uint64_t n_clipped, n_replies_cut;                    /* kept rows that were cut; replies that a cut took or shortened */
+  uint64_t n_replies, n_reply_tokens, n_unended, n_split; /* of the regeneration */
   double reported;
 };
 
-static bool set_insert(struct hash_set *set, uint64_t hash) { /* false: was there */
-  if (hash == 0) {
-    bool fresh = !set->has_zero;
-    set->has_zero = true;
-    return fresh;
-  }
-  if (2 * (set->n + 1) > set->capacity) {
-    struct hash_set larger = {.capacity = set->capacity ? 2 * set->capacity : 1024, .has_zero = set->has_zero};
-    larger.slots = memory_alloc(larger.capacity * sizeof *larger.slots);
-    for (size_t i = 0; i < set->capacity; i++) {
-      if (set->slots[i]) set_insert(&larger, set->slots[i]);
-    }
-    free(set->slots);
-    *set = larger;
-  }
-  size_t at = (size_t)hash & (set->capacity - 1);
-  for (; set->slots[at]; at = (at + 1) & (set->capacity - 1)) {
-    if (set->slots[at] == hash) return false;
-  }
-  set->slots[at] = hash;
-  set->n++;
-  return true;
-}
-
 /* ---- a row of tokens ---- */
 
-struct row_tokens {
-  int32_t *ids;
-  uint8_t *mask;
-  size_t n;
-};
-
-static void row_append(struct row_tokens *row, int32_t id, uint8_t mask) {
-  row->ids[row->n] = id;
-  row->mask[row->n++] = mask;
-}
-
-/* Puts the ids that the target wrote in place of the ids that its text gives: the replies are the runs of the mask. The
- * end-of-turn token that the template adds stays, trained only where the target wrote it itself. False when runs and
- * replies do not correspond. */
-static bool splice_replies(struct row_tokens *out, const struct chat_tokens *tokens, const struct reply_list *replies,
-                           const struct renderer *renderer, uint64_t *n_changed) {
-  size_t reply = 0, n_room = tokens->n;
-  for (size_t i = 0; i < replies->n; i++) n_room += (size_t)replies->replies[i].n;
-  *out = (struct row_tokens){.ids = memory_alloc((n_room + 1) * sizeof *out->ids), .mask = memory_alloc(n_room + 1)};
-  if (renderer->last_turn_only && replies->n > 0) reply = replies->n - 1;
-  for (size_t i = 0; i < tokens->n;) {
-    if (!tokens->mask[i]) {
-      row_append(out, tokens->ids[i], 0);
-      i++;
-      continue;
-    }
-    size_t end = i;
-    while (end < tokens->n && tokens->mask[end]) end++;
-    while (reply < replies->n && replies->replies[reply].n - replies->replies[reply].ended == 0)
-      reply++; /* an empty reply has no run */
-    if (reply == replies->n) return false;
-    const struct reply *r = &replies->replies[reply++];
-    bool has_end = tokenizer_is_special(renderer->tokenizer, tokens->ids[end - 1]);
-    size_t n = (size_t)(r->n - r->ended), n_text = end - i - has_end;
-    *n_changed += n != n_text || memcmp(r->ids, tokens->ids + i, n * sizeof *r->ids) != 0;
-    for (size_t k = 0; k < n; k++) row_append(out, r->ids[k], 1);
-    if (has_end) row_append(out, tokens->ids[end - 1], r->ended && r->ids[n] == tokens->ids[end - 1]);
-    i = end;
-  }
-  while (reply < replies->n && replies->replies[reply].n - replies->replies[reply].ended == 0) reply++;
-  return reply == replies->n;
-}
-
-/* Cuts to n_max tokens; a reply that is cut is not trained, so that no head learns to stop where the data did. */
-static bool clip(struct row_tokens *row, size_t n_max) {
-  if (row->n <= n_max) return false;
-  if (row->mask[n_max]) {
-    for (size_t i = n_max; i > 0 && row->mask[i - 1]; i--) row->mask[i - 1] = 0;
-  }
-  row->n = n_max;
-  return true;
-}
-
-/* ---- replies that the data says not to train ---- */
-
-/* The weight that the data gives a message (OpenAI's "weight", "loss_weight"); 1 without one. -1: neither 0 nor 1. */
-static int message_weight(const json_t *message) {
-  const json_t *weight = json_object_get(message, "loss_weight");
-  if (!weight) weight = json_object_get(message, "weight");
-  if (!weight || json_is_null(weight)) return 1;
-  double value = json_is_number(weight) ? json_number_value(weight) : json_is_boolean(weight) ? json_is_true(weight) : -1;
-  return value == 0 ? 0 : value == 1 ? 1 : -1;
-}
-
-static bool has_text(const json_t *message) {
-  const json_t *content = json_object_get(message, "content"), *reasoning = json_object_get(message, "reasoning_content");
-  return json_string_length(content) > 0 || json_array_size(content) > 0 || json_string_length(reasoning) > 0 ||
-         json_array_size(json_object_get(message, "tool_calls")) > 0;
-}
-
-/* Clears the runs of the mask that belong to replies of weight 0. The runs are the replies in order; a row in which they do not
- * correspond cannot be trained as its data asks. NULL, or why the row is dropped. */
-static const char *apply_weights(struct row_tokens *row, const json_t *messages, bool last_turn_only) {
-  bool asked = false;
-  size_t i, n_replies = 0, n_runs = 0, reply = 0, at = 0;
-  json_t *message;
-  json_array_foreach(messages, i, message) {
-    if (strcmp(message_role(messages, i), "assistant") != 0) continue;
-    int weight = message_weight(message);
-    if (weight < 0) return "a weight that is neither 0 nor 1";
-    asked |= weight == 0;
-    n_replies += has_text(message);
-  }
-  if (!asked) return NULL;
-  for (size_t k = 0; k < row->n; k++) n_runs += row->mask[k] && (k == 0 || !row->mask[k - 1]);
-  if (n_runs != (last_turn_only ? n_replies > 0 : n_replies)) return "replies of weight 0 that cannot be told apart";
-  json_array_foreach(messages, i, message) {
-    if (strcmp(message_role(messages, i), "assistant") != 0 || !has_text(message)) continue;
-    if (last_turn_only && ++reply < n_replies) continue;
-    while (!row->mask[at]) at++;
-    for (; at < row->n && row->mask[at]; at++) row->mask[at] = message_weight(message) != 0;
-  }
-  return memchr(row->mask, 1, row->n) ? NULL : "every reply has weight 0";
-}
-
-/* By content and seed, so that the same conversation falls on the same side in every order of the data. The first row
- * is always trained: data of a single row is no error. */
-static bool is_validation(const struct preparation *p, uint64_t hash) {
+/* By the content of a conversation's first row and the seed, so that the same conversation falls on the same side in every order of the data, and
+ * all its rows on one. The first conversation is always trained: data of a single row is no error. */
+static bool is_validation(const struct preparation *p, const struct row_tokens *first) {
+  uint64_t hash = token_row_hash(first->ids, first->mask, (int32_t)first->n);
   return p->n_kept > 0 && random_uniform(p->params.seed, hash, 0) < p->params.validation;
 }
 
@@ -187,19 +70,18 @@ static enum eaglet_status count_source(struct preparation *p, const char *name, 
   return EAGLET_OK;
 }
 
-static enum eaglet_status keep_row(struct preparation *p, const struct row_tokens *tokens, const char *source,
-                                   struct eaglet_error *err) {
+static enum eaglet_status keep_row(struct preparation *p, const struct row_tokens *tokens, const struct row_origin *origin,
+                                   bool validation, struct eaglet_error *err) {
   struct token_row row = {.tokens = tokens->ids, .mask = tokens->mask, .n = (int32_t)tokens->n};
   uint64_t n_trained = 0;
   row.hash = token_row_hash(row.tokens, row.mask, row.n);
   for (size_t i = 0; i < tokens->n; i++) n_trained += tokens->mask[i];
-  if (!set_insert(&p->seen, row.hash)) {
+  if (!hash_set_insert(&p->seen, row.hash)) {
     intake_drop(&p->intake, "duplicate of an earlier row");
     return EAGLET_OK;
   }
-  bool validation = is_validation(p, row.hash);
-  TRY(token_writer_add(p->writer, &row, source, validation, err));
-  TRY(count_source(p, source, tokens->n, n_trained, err));
+  TRY(token_writer_add(p->writer, &row, origin, validation, err));
+  TRY(count_source(p, origin->source, tokens->n, n_trained, err));
   p->n_kept++;
   p->n_validation += validation;
   p->n_tokens += tokens->n;
@@ -207,17 +89,58 @@ static enum eaglet_status keep_row(struct preparation *p, const struct row_token
   return EAGLET_OK;
 }
 
-static enum eaglet_status add_tokens(struct preparation *p, struct row_tokens *row, const char *source,
-                                     struct eaglet_error *err) {
-  bool clipped = clip(row, (size_t)p->params.tokens_max);
+static enum eaglet_status add_row(struct preparation *p, struct row_tokens *row, const struct row_origin *origin, bool validation,
+                                  struct eaglet_error *err) {
+  bool reply_cut, clipped = row_clip(row, (size_t)p->params.tokens_max, &reply_cut);
+  p->n_replies_cut += reply_cut;
   if (row->n > 0 && memchr(row->mask, 1, row->n)) {
     p->n_clipped += clipped;
-    return keep_row(p, row, source, err);
+    return keep_row(p, row, origin, validation, err);
   }
   char reason[96];
   snprintf(reason, sizeof reason, "no supervised tokens after truncation (max %d)", p->params.tokens_max);
   intake_drop(&p->intake, clipped ? reason : "no supervised tokens: every reply is empty");
   return EAGLET_OK;
+}
+
+/* ---- a conversation on its way ---- */
+
+struct item {
+  struct conversation conversation;
+  struct reply_list replies; /* of the target, when regenerated */
+  struct row_list rows;
+  const char *reason; /* why it has no rows */
+  enum eaglet_status status;
+  struct eaglet_error err;
+};
+
+struct batch {
+  struct item items[BATCH_MAX];
+  size_t n, n_bytes;
+};
+
+static void batch_clear(struct batch *batch) {
+  for (size_t i = 0; i < batch->n; i++) {
+    conversation_clear(&batch->items[i].conversation);
+    reply_list_clear(&batch->items[i].replies);
+    row_list_clear(&batch->items[i].rows);
+  }
+  batch->n = batch->n_bytes = 0;
+}
+
+static void batch_drop_last(struct batch *batch) {
+  struct item *item = &batch->items[--batch->n];
+  conversation_clear(&item->conversation);
+  reply_list_clear(&item->replies);
+}
+
+/* Touches nothing but the item: items are made on all threads at once. */
+static void make_rows(const struct preparation *p, struct item *item) {
+  item->reason = overlap_found(&p->overlap, item->conversation.messages) ? "overlaps a prompt of --keep-out" : NULL;
+  if (item->reason) return;
+  item->status = p->params.regenerate
+                     ? rows_from_replies(&item->rows, &p->renderer, &item->conversation, &item->replies, &item->err)
+                     : rows_from_template(&item->rows, &item->reason, &p->renderer, &item->conversation, &item->err);
 }
 
 static void count_replies(struct preparation *p, const struct reply_list *replies) {
@@ -228,42 +151,46 @@ static void count_replies(struct preparation *p, const struct reply_list *replie
   }
 }
 
-/* replies: NULL without regeneration. */
-static enum eaglet_status add_conversation(struct preparation *p, const struct conversation *conversation,
-                                           const struct reply_list *replies, struct eaglet_error *err) {
-  struct chat_tokens tokens = {0};
-  struct row_tokens spliced = {0};
-  struct eaglet_error refused = {0};
-  enum eaglet_status status = renderer_row(&p->renderer, conversation, &tokens, &refused);
-  if (status == EAGLET_E_INPUT) {
-    intake_refused(&p->intake, conversation, &refused);
+static enum eaglet_status add_item(struct preparation *p, struct item *item, struct eaglet_error *err) {
+  const struct row_origin origin = {.source = item->conversation.source,
+                                    .language = language_of_messages(item->conversation.messages)};
+  uint64_t n_before = p->n_kept;
+  if (item->status == EAGLET_E_INPUT) {
+    intake_refused(&p->intake, &item->conversation, &item->err);
     return EAGLET_OK;
   }
-  if (status != EAGLET_OK) {
-    if (err) *err = refused;
-    return status;
+  if (item->status != EAGLET_OK) {
+    if (err) *err = item->err;
+    return item->status;
   }
-  struct row_tokens row = {.ids = tokens.ids, .mask = tokens.mask, .n = tokens.n};
-  const char *reason = replies ? NULL : apply_weights(&row, conversation->messages, p->params.last_turn_only);
-  if (reason) {
-    intake_drop(&p->intake, reason);
-    chat_tokens_clear(&tokens);
-    return EAGLET_OK;
-  }
-  p->n_special += (uint64_t)tokens.n_special_in_content;
-  if (replies) {
-    uint64_t n_changed = 0;
-    count_replies(p, replies);
-    bool matched = splice_replies(&spliced, &tokens, replies, &p->renderer, &n_changed);
-    if (matched) row = spliced;
-    p->n_retokenised += matched ? n_changed : 0;
-    p->n_unmatched += !matched;
-  }
-  status = add_tokens(p, &row, conversation->source, err);
-  free(spliced.ids);
-  free(spliced.mask);
-  chat_tokens_clear(&tokens);
+  if (item->reason) intake_drop(&p->intake, item->reason);
+  if (item->reason || item->rows.n == 0) return EAGLET_OK;
+  p->n_special += item->rows.n_special;
+  p->n_endless += item->rows.n_endless;
+  p->n_split += item->rows.n_split;
+  if (p->params.regenerate) count_replies(p, &item->replies);
+  bool validation = is_validation(p, &item->rows.rows[0]);
+  for (size_t i = 0; i < item->rows.n; i++) TRY(add_row(p, &item->rows.rows[i], &origin, validation, err));
+  p->n_conversations += p->n_kept > n_before;
+  return EAGLET_OK;
+}
+
+static enum eaglet_status batch_finish(struct preparation *p, struct batch *batch, struct eaglet_error *err) {
+  enum eaglet_status status = EAGLET_OK;
+  int n_threads = p->params.threads > 0 ? p->params.threads : omp_get_max_threads(), n = (int)batch->n;
+#pragma omp parallel for schedule(dynamic, 4) num_threads(n_threads)
+  for (int i = 0; i < n; i++) make_rows(p, &batch->items[i]);
+  for (size_t i = 0; i < batch->n && status == EAGLET_OK; i++) status = add_item(p, &batch->items[i], err);
+  batch_clear(batch);
   return status;
+}
+
+/* A free place of the batch, which is finished first when it is full. */
+static enum eaglet_status batch_next(struct preparation *p, struct batch *batch, struct item **item, struct eaglet_error *err) {
+  if (batch->n == BATCH_MAX || batch->n_bytes > BATCH_BYTES) TRY(batch_finish(p, batch, err));
+  *item = &batch->items[batch->n];
+  **item = (struct item){0};
+  return EAGLET_OK;
 }
 
 /* ---- the two sources of conversations ---- */
@@ -276,38 +203,56 @@ static enum eaglet_status tell(struct preparation *p, uint64_t done, uint64_t to
   FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped; nothing was written", p->params.out);
 }
 
-static enum eaglet_status add_data(struct preparation *p, struct eaglet_error *err) {
+static size_t text_bytes(const json_t *messages) {
+  size_t n = 0;
+  for (size_t i = 0; i < json_array_size(messages); i++) n += json_string_length(json_object_get(json_array_get(messages, i), "content"));
+  return n;
+}
+
+static enum eaglet_status read_data(struct preparation *p, struct dataset_reader *reader, struct batch *batch, struct eaglet_error *err) {
+  struct item *item;
+  bool more;
+  do {
+    TRY(batch_next(p, batch, &item, err));
+    TRY(dataset_next(reader, &item->conversation, &more, err));
+    bool taken = more && intake_admit(&p->intake, &item->conversation, false);
+    batch->n++; /* what the reader gave is the batch's to release */
+    if (taken) batch->n_bytes += text_bytes(item->conversation.messages);
+    else batch_drop_last(batch);
+    TRY(tell(p, p->intake.n_read, 0, err));
+  } while (more);
+  return batch_finish(p, batch, err);
+}
+
+static enum eaglet_status add_data(struct preparation *p, struct batch *batch, struct eaglet_error *err) {
   struct dataset_reader *reader = NULL;
-  struct conversation conversation = {0};
-  bool more = true;
   TRY(dataset_open(&reader, p->params.data, p->params.n_data, err));
-  enum eaglet_status status = EAGLET_OK;
-  while (status == EAGLET_OK && more) {
-    status = dataset_next(reader, &conversation, &more, err);
-    if (status != EAGLET_OK || !more) break;
-    if (intake_admit(&p->intake, &conversation, false)) status = add_conversation(p, &conversation, NULL, err);
-    if (status == EAGLET_OK) status = tell(p, p->intake.n_read, 0, err);
-  }
-  conversation_clear(&conversation);
+  enum eaglet_status status = read_data(p, reader, batch, err);
   dataset_close(reader);
   return status;
 }
 
-static enum eaglet_status add_regenerated(struct preparation *p, struct eaglet_error *err) {
+static enum eaglet_status add_regenerated(struct preparation *p, struct batch *batch, struct eaglet_error *err) {
   const struct regeneration_params params = {
       .prepare = &p->params, .renderer = &p->renderer, .facts = &p->facts, .intake = &p->intake};
-  struct conversation conversation = {0};
-  struct reply_list replies = {0};
   TRY(regeneration_run(&p->regeneration, &params, err));
   size_t n = regeneration_count(p->regeneration);
-  enum eaglet_status status = EAGLET_OK;
-  for (size_t i = 0; i < n && status == EAGLET_OK; i++) {
-    status = regeneration_row(p->regeneration, i, &conversation, &replies, err);
-    if (status == EAGLET_OK && replies.n > 0) status = add_conversation(p, &conversation, &replies, err);
-    if (status == EAGLET_OK) status = tell(p, i + 1, n, err);
-    reply_list_clear(&replies);
+  for (size_t i = 0; i < n; i++) {
+    struct item *item;
+    TRY(batch_next(p, batch, &item, err));
+    batch->n++;
+    TRY(regeneration_row(p->regeneration, i, &item->conversation, &item->replies, err));
+    if (item->replies.n == 0) batch_drop_last(batch);
+    TRY(tell(p, i + 1, n, err));
   }
-  conversation_clear(&conversation);
+  return batch_finish(p, batch, err);
+}
+
+static enum eaglet_status add_rows(struct preparation *p, struct eaglet_error *err) {
+  struct batch *batch = memory_alloc(sizeof *batch);
+  enum eaglet_status status = p->params.regenerate ? add_regenerated(p, batch, err) : add_data(p, batch, err);
+  batch_clear(batch);
+  free(batch);
   return status;
 }
 
@@ -326,9 +271,10 @@ static json_t *make_manifest(const struct preparation *p) {
   const int32_t *special = tokenizer_special_ids(p->renderer.tokenizer, &n_special);
   hash_text(tokenizer, tokenizer_hash(p->renderer.tokenizer));
   hash_text(model, p->facts.hash);
-  json_t *settings = json_pack("{si sf sb sb sI sb}", "tokens_max", s->tokens_max, "validation", s->validation,
+  static const char *const parts[] = {"both", "both", "thinking", "answer"}, *const rows[] = {"auto", "auto", "conversation"};
+  json_t *settings = json_pack("{si sf sb sb sI sb ss ss}", "tokens_max", s->tokens_max, "validation", s->validation,
                                "last_turn_only", s->last_turn_only, "special_in_content", s->special_in_content, "seed",
-                               (json_int_t)s->seed, "regenerate", s->regenerate);
+                               (json_int_t)s->seed, "regenerate", s->regenerate, "train_on", parts[s->train_on], "rows", rows[s->rows]);
   if (p->renderer.arguments) json_object_set(settings, "template_arguments", p->renderer.arguments);
   if (s->regenerate) {
     json_object_set_new(settings, "temperature", json_real((double)s->temperature));
@@ -349,19 +295,19 @@ static json_t *make_report(const struct preparation *p) {
                                   "trained_tokens", (json_int_t)s->n_trained));
   }
   json_t *report =
-      json_pack("{sI sI sI sI sI sI sf sI sO sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept",
-                (json_int_t)p->n_kept, "rows_validation", (json_int_t)p->n_validation, "rows_clipped",
-                (json_int_t)p->n_clipped, "tokens", (json_int_t)p->n_tokens, "trained_tokens", (json_int_t)p->n_trained,
+      json_pack("{sI sI sI sI sI sI sI sI sI sf sI sO sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept",
+                (json_int_t)p->n_kept, "conversations_kept", (json_int_t)p->n_conversations, "rows_validation", (json_int_t)p->n_validation,
+                "rows_clipped", (json_int_t)p->n_clipped, "replies_cut", (json_int_t)p->n_replies_cut, "replies_without_end",
+                (json_int_t)p->n_endless, "tokens", (json_int_t)p->n_tokens, "trained_tokens", (json_int_t)p->n_trained,
                 "trained_share", (double)p->n_trained / (double)p->n_tokens, "special_in_content",
                 (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes,
                 "layouts", p->intake.layouts, "sources", sources);
   if (*p->intake.first_refused) json_object_set_new(report, "first_refused", json_string(p->intake.first_refused));
   if (p->params.regenerate) {
     json_object_set_new(report, "regenerated",
-                        json_pack("{sI sI sI sI sI}", "replies", (json_int_t)p->n_replies, "tokens",
+                        json_pack("{sI sI sI sI}", "replies", (json_int_t)p->n_replies, "tokens",
                                   (json_int_t)p->n_reply_tokens, "cut_by_length", (json_int_t)p->n_unended,
-                                  "retokenised", (json_int_t)p->n_retokenised, "rows_unmatched",
-                                  (json_int_t)p->n_unmatched));
+                                  "rows_of_their_own", (json_int_t)p->n_split));
   }
   return report;
 }
@@ -375,9 +321,11 @@ static enum eaglet_status check_kept(const struct preparation *p, struct eaglet_
   }
   ASSERT(p->n_trained > 0); /* a row without a trained token is not kept */
   double share = (double)p->n_trained / (double)p->n_tokens;
-  if (share > SHARE_SUSPICIOUS)
-    log_warning("%.1f %% of all tokens are trained: unusual for conversations; look at `eaglet render --mask`",
-                100 * share);
+  if (share > p->params.trained_max) {
+    FAIL(err, EAGLET_E_INPUT,
+         "%.1f %% of all tokens would be trained, more than %g %%: look at `eaglet render --mask`, and raise --max-trained when it is right",
+         100 * share, 100 * p->params.trained_max);
+  }
   if (*p->intake.first_refused)
     log_warning("some conversations were refused by the chat template, the first: %s", p->intake.first_refused);
   return EAGLET_OK;
@@ -394,6 +342,7 @@ static enum eaglet_status resolve(struct eaglet_prepare_params *s, const struct 
   if (s->validation >= 1) FAIL(err, EAGLET_E_USAGE, "validation: expected a share below 1, found %g", s->validation);
   if (s->reply_tokens_max <= 0) s->reply_tokens_max = REPLY_TOKENS_DEFAULT;
   if (s->concurrency <= 0) s->concurrency = CONCURRENCY_DEFAULT;
+  if (s->trained_max <= 0) s->trained_max = TRAINED_MAX_DEFAULT;
   return EAGLET_OK;
 }
 
@@ -403,13 +352,18 @@ static enum eaglet_status run_steps(struct preparation *p, struct eaglet_text *t
   TRY(renderer_open(&p->renderer, p->params.model, p->facts.n_vocab, err));
   p->renderer.special_in_content = p->params.special_in_content;
   p->renderer.last_turn_only = p->params.last_turn_only;
+  p->renderer.one_row = p->params.rows == EAGLET_ROWS_CONVERSATION;
+  p->renderer.part = p->params.train_on == EAGLET_TRAIN_ON_THINKING ? CHAT_PART_THINKING
+                     : p->params.train_on == EAGLET_TRAIN_ON_ANSWER ? CHAT_PART_ANSWER
+                                                                    : CHAT_PART_ALL;
+  if (p->params.n_keep_out > 0) TRY(overlap_read(&p->overlap, p->params.keep_out, p->params.n_keep_out, err));
   TRY(chat_template_arguments(&p->renderer.arguments, p->renderer.chat, p->params.arguments_json, err));
   json_t *manifest = make_manifest(p);
   const struct token_writer_params writer = {.directory = p->params.out, .manifest = manifest};
   enum eaglet_status status = token_writer_open(&p->writer, &writer, err);
   json_decref(manifest);
   TRY(status);
-  TRY(p->params.regenerate ? add_regenerated(p, err) : add_data(p, err));
+  TRY(add_rows(p, err));
   TRY(check_kept(p, err));
   json_t *report = make_report(p);
   status = token_writer_commit(p->writer, report, err);
@@ -431,7 +385,8 @@ enum eaglet_status prepare_run(const struct eaglet_prepare_params *params, struc
   token_writer_free(p->writer);
   renderer_close(&p->renderer);
   intake_release(&p->intake);
-  free(p->seen.slots);
+  hash_set_release(&p->seen);
+  overlap_release(&p->overlap);
   free(p);
   return status;
 }

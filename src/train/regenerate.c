@@ -3,6 +3,7 @@
  * token. */
 #include "train/regenerate.h"
 
+#include "base/hash_set.h"
 #include "base/memory.h"
 #include "base/progress.h"
 #include "base/util.h"
@@ -19,7 +20,7 @@
 /* One conversation on its way: messages so far, and where in the data's conversation it stands. */
 struct place {
   bool taken;
-  uint64_t row, input;
+  struct regenerated_key key;
   struct conversation source;
   size_t next; /* first message of the source that was not looked at */
   uint64_t turn;
@@ -35,7 +36,9 @@ struct regeneration {
   struct engine *engine; /* NULL until the first conversation without an answer */
   struct place *places;  /* [concurrency] */
   int32_t n_places, context_max;
-  uint64_t row;                       /* of the next conversation of the data */
+  struct regenerated_key *keys;       /* [n_keys] of the data's conversations, in order */
+  size_t n_keys, keys_capacity;
+  struct hash_set taken;              /* keys that the data had so far */
   bool ended;                         /* the data is read to its end */
   uint64_t n_done, n_total, n_tokens; /* replies; tokens of this run */
   double started, reported;
@@ -44,10 +47,13 @@ struct regeneration {
 /* ---- what identifies the work ---- */
 
 static json_t *settings_of(const struct regeneration_params *p) {
-  char hash[HASH_TEXT_BYTES];
+  char hash[HASH_TEXT_BYTES], chat[HASH_TEXT_BYTES];
   const struct eaglet_prepare_params *s = p->prepare;
+  uint64_t chat_hash;
+  (void)chat_template_origin(p->renderer->chat, &chat_hash);
   hash_text(hash, p->facts->hash);
-  return json_pack("{ss si ss sf si si sI sb ss}", "format", "eaglet-regenerated", "version", 1, "model", hash,
+  hash_text(chat, chat_hash);
+  return json_pack("{ss si ss ss sf si si sI sb ss}", "format", "eaglet-regenerated", "version", 2, "model", hash, "template", chat,
                    "temperature", (double)s->temperature, "reply_tokens_max", s->reply_tokens_max, "tokens_max",
                    s->tokens_max, "seed", (json_int_t)s->seed, "special_in_content", s->special_in_content,
                    "template_arguments", s->arguments_json ? s->arguments_json : "");
@@ -63,6 +69,13 @@ static uint64_t input_hash(const struct conversation *conversation) {
     free(text.data);
   }
   return hash;
+}
+
+/* The conversation's key, which no earlier one of this run has. */
+static struct regenerated_key next_key(struct regeneration *r, const struct conversation *conversation) {
+  struct regenerated_key key = {.input = input_hash(conversation)};
+  while (!hash_set_insert(&r->taken, file_hash(&key, sizeof key, 0))) key.copy++;
+  return key;
 }
 
 /* ---- turns ---- */
@@ -128,8 +141,8 @@ static void place_clear(struct place *place) {
 static enum eaglet_status place_finish(struct regeneration *r, struct place *place, const char *reason,
                                        struct eaglet_error *err) {
   char hash[HASH_TEXT_BYTES];
-  hash_text(hash, place->input);
-  json_t *line = json_pack("{sI ss ss sI}", "row", (json_int_t)place->row, "input", hash, "source",
+  hash_text(hash, place->key.input);
+  json_t *line = json_pack("{ss sI ss sI}", "input", hash, "copy", (json_int_t)place->key.copy, "source",
                            place->source.source, "line", (json_int_t)place->source.line);
   if (json_array_size(place->replies) > 0) {
     json_object_set(line, "messages", place->messages);
@@ -168,7 +181,7 @@ static enum eaglet_status place_ask(struct regeneration *r, struct place *place,
                                                 .output_max = p->reply_tokens_max,
                                                 .draft_len = -1,
                                                 .temperature = p->temperature,
-                                                .seed = random_u64(p->seed, place->row, place->turn)};
+                                                .seed = random_u64(p->seed, file_hash(&place->key, sizeof place->key, 0), place->turn)};
   return sequence_create(&place->sequence, r->engine, &params, err);
 }
 
@@ -207,6 +220,18 @@ static enum eaglet_status open_engine(struct regeneration *r, struct eaglet_erro
   return engine_open(&r->engine, &params, err);
 }
 
+/* A conversation that an earlier run finished; one that it dropped counts again. */
+static enum eaglet_status count_answered(struct regeneration *r, const struct regenerated_line *line, struct eaglet_error *err) {
+  json_t *json = NULL;
+  r->n_done += line->n_replies;
+  if (line->n_replies > 0) return EAGLET_OK;
+  TRY(regenerated_file_line(&r->file, line, &json, err));
+  const char *reason = json_string_value(json_object_get(json, "dropped"));
+  intake_drop(r->params.intake, reason ? reason : "no reply");
+  json_decref(json);
+  return EAGLET_OK;
+}
+
 /* The next conversation of the data that has no answer, into a free place. */
 static enum eaglet_status place_fill(struct regeneration *r, struct place *place, struct eaglet_error *err) {
   struct conversation *source = &place->source;
@@ -215,23 +240,18 @@ static enum eaglet_status place_fill(struct regeneration *r, struct place *place
     TRY(dataset_next(r->reader, source, &more, err));
     r->ended = !more;
     if (!more) break;
-    uint64_t row = r->row++;
     if (!intake_admit(r->params.intake, source, true)) continue;
-    const struct regenerated_line *line = regenerated_file_find(&r->file, row);
-    uint64_t input = input_hash(source);
-    if (line && line->input != input) {
-      FAIL(err, EAGLET_E_INPUT,
-           "%s: row %llu was made from another conversation than %s:%llu: remove the file or choose another --out",
-           r->file.path, (unsigned long long)row, source->path, (unsigned long long)source->line);
-    }
+    struct regenerated_key key = next_key(r, source);
+    MEMORY_GROW(r->keys, r->keys_capacity, r->n_keys + 1);
+    r->keys[r->n_keys++] = key;
+    const struct regenerated_line *line = regenerated_file_find(&r->file, &key);
     if (line) {
-      r->n_done += line->n_replies;
+      TRY(count_answered(r, line, err));
       continue;
     }
     if (!r->engine) TRY(open_engine(r, err));
     place->taken = true;
-    place->row = row;
-    place->input = input;
+    place->key = key;
     place->messages = json_array();
     place->replies = json_array();
     return place_ask(r, place, err);
@@ -276,24 +296,12 @@ static enum eaglet_status generate_all(struct regeneration *r, struct eaglet_err
   return tell(r, err);
 }
 
-/* Rows dropped by an earlier run count again. */
-static void count_dropped_before(struct regeneration *r, struct eaglet_error *err) {
-  for (size_t i = 0; i < r->file.n; i++) {
-    json_t *line = NULL;
-    if (r->file.lines[i].n_replies > 0 || regenerated_file_line(&r->file, i, &line, err) != EAGLET_OK) continue;
-    const char *reason = json_string_value(json_object_get(line, "dropped"));
-    intake_drop(r->params.intake, reason ? reason : "no reply");
-    json_decref(line);
-  }
-}
-
 static enum eaglet_status run(struct regeneration *r, struct eaglet_error *err) {
   const struct eaglet_prepare_params *p = r->params.prepare;
   json_t *settings = settings_of(&r->params);
   enum eaglet_status status = regenerated_file_open(&r->file, p->out, settings, err);
   json_decref(settings);
   TRY(status);
-  count_dropped_before(r, err);
   TRY(count_total(r, err));
   TRY(dataset_open(&r->reader, p->data, p->n_data, err));
   r->started = time_now();
@@ -332,7 +340,7 @@ enum eaglet_status regeneration_run(struct regeneration **out, const struct rege
 /* ---- reading the answers ---- */
 
 size_t regeneration_count(const struct regeneration *r) {
-  return r->file.n;
+  return r->n_keys;
 }
 
 static enum eaglet_status read_replies(const json_t *list, struct reply_list *replies, struct eaglet_error *err) {
@@ -373,14 +381,16 @@ static enum eaglet_status read_row(const json_t *line, struct conversation *conv
 
 enum eaglet_status regeneration_row(const struct regeneration *r, size_t i, struct conversation *conversation,
                                     struct reply_list *replies, struct eaglet_error *err) {
-  json_t *line = NULL;
+  const struct regenerated_line *line = regenerated_file_find(&r->file, &r->keys[i]);
+  json_t *json = NULL;
   *replies = (struct reply_list){0};
   conversation->strip = false;
   conversation_clear(conversation);
-  TRY(regenerated_file_line(&r->file, i, &line, err));
-  enum eaglet_status status = read_row(line, conversation, replies, err);
-  if (status != EAGLET_OK) error_prefix(err, "%s: row %llu", r->file.path, (unsigned long long)r->file.lines[i].row);
-  json_decref(line);
+  ASSERT(line); /* the run answered every one */
+  TRY(regenerated_file_line(&r->file, line, &json, err));
+  enum eaglet_status status = read_row(json, conversation, replies, err);
+  if (status != EAGLET_OK) error_prefix(err, "%s: conversation %016llx", r->file.path, (unsigned long long)line->key.input);
+  json_decref(json);
   return status;
 }
 
@@ -394,5 +404,7 @@ void regeneration_close(struct regeneration *r) {
   if (!r) return;
   drop_working_state(r);
   regenerated_file_close(&r->file);
+  hash_set_release(&r->taken);
+  free(r->keys);
   free(r);
 }

@@ -1,7 +1,7 @@
 /* regenerate.h - on-policy data: every reply of every conversation is replaced by the target's own answer, turn by
  * turn, many conversations at once. The answers go line by line to OUT/regenerated.jsonl (docs/FORMATS.md), which
- * survives kill -9: a run that finds it goes on where the last one stopped, after checking that settings and
- * conversations are the same.
+ * survives kill -9: a run that finds it goes on where the last one stopped, after checking that the settings are
+ * the same.
  *
  * The token ids that the target wrote are kept beside the text, because tokenizing the text again may give others.
  */

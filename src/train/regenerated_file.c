@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_row(const void *a, const void *b) {
-  uint64_t x = ((const struct regenerated_line *)a)->row, y = ((const struct regenerated_line *)b)->row;
-  return (x > y) - (x < y);
+static int by_key(const void *a, const void *b) {
+  const struct regenerated_key *x = &((const struct regenerated_line *)a)->key, *y = &((const struct regenerated_line *)b)->key;
+  if (x->input != y->input) return x->input > y->input ? 1 : -1;
+  return (x->copy > y->copy) - (x->copy < y->copy);
 }
 
 static enum eaglet_status check_settings(const struct regenerated_file *file, const json_t *found,
@@ -33,13 +34,12 @@ static enum eaglet_status check_settings(const struct regenerated_file *file, co
 
 static enum eaglet_status index_line(struct regenerated_file *file, const json_t *json, size_t offset, size_t length,
                                      struct eaglet_error *err) {
-  const json_t *row = json_object_get(json, "row");
+  const json_t *copy = json_object_get(json, "copy");
   const char *input = json_string_value(json_object_get(json, "input"));
-  if (!json_is_integer(row) || json_integer_value(row) < 0 || !input)
-    FAIL(err, EAGLET_E_INPUT, "expected row and input, found neither");
+  if (!json_is_integer(copy) || json_integer_value(copy) < 0 || !input)
+    FAIL(err, EAGLET_E_INPUT, "expected input and copy, found another line");
   MEMORY_GROW(file->lines, file->capacity, file->n + 1);
-  file->lines[file->n++] = (struct regenerated_line){.row = (uint64_t)json_integer_value(row),
-                                                     .input = strtoull(input, NULL, 16),
+  file->lines[file->n++] = (struct regenerated_line){.key = {.input = strtoull(input, NULL, 16), .copy = (uint64_t)json_integer_value(copy)},
                                                      .offset = offset,
                                                      .length = length,
                                                      .n_replies = json_array_size(json_object_get(json, "replies"))};
@@ -65,10 +65,10 @@ static enum eaglet_status read_lines(struct regenerated_file *file, const json_t
     TRY(status);
     number++;
   }
-  if (file->n) qsort(file->lines, file->n, sizeof *file->lines, by_row);
+  if (file->n) qsort(file->lines, file->n, sizeof *file->lines, by_key);
   for (size_t i = 1; i < file->n; i++) {
-    if (file->lines[i].row == file->lines[i - 1].row)
-      FAIL(err, EAGLET_E_INPUT, "%s: row %llu: found twice", file->path, (unsigned long long)file->lines[i].row);
+    if (by_key(&file->lines[i], &file->lines[i - 1]) == 0)
+      FAIL(err, EAGLET_E_INPUT, "%s: conversation %016llx: found twice", file->path, (unsigned long long)file->lines[i].key.input);
   }
   return EAGLET_OK;
 }
@@ -100,9 +100,9 @@ enum eaglet_status regenerated_file_open(struct regenerated_file *file, const ch
   return status;
 }
 
-const struct regenerated_line *regenerated_file_find(const struct regenerated_file *file, uint64_t row) {
-  const struct regenerated_line key = {.row = row};
-  return file->n ? bsearch(&key, file->lines, file->n, sizeof key, by_row) : NULL;
+const struct regenerated_line *regenerated_file_find(const struct regenerated_file *file, const struct regenerated_key *key) {
+  const struct regenerated_line wanted = {.key = *key};
+  return file->n ? bsearch(&wanted, file->lines, file->n, sizeof wanted, by_key) : NULL;
 }
 
 enum eaglet_status regenerated_file_append(struct regenerated_file *file, const json_t *line,
@@ -120,9 +120,9 @@ enum eaglet_status regenerated_file_read(struct regenerated_file *file, struct e
   return read_lines(file, NULL, err);
 }
 
-enum eaglet_status regenerated_file_line(const struct regenerated_file *file, size_t i, json_t **line,
+enum eaglet_status regenerated_file_line(const struct regenerated_file *file, const struct regenerated_line *line, json_t **json,
                                          struct eaglet_error *err) {
-  return json_parse(line, (const char *)file->map.data + file->lines[i].offset, file->lines[i].length, file->path, err);
+  return json_parse(json, (const char *)file->map.data + line->offset, line->length, file->path, err);
 }
 
 void regenerated_file_close(struct regenerated_file *file) {

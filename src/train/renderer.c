@@ -1,6 +1,7 @@
 /* renderer.c - see renderer.h. */
 #include "train/renderer.h"
 
+#include "base/memory.h"
 #include "text/detokenizer.h"
 
 enum eaglet_status renderer_open(struct renderer *renderer, const char *model, int32_t n_vocab,
@@ -23,27 +24,29 @@ void renderer_close(struct renderer *renderer) {
   *renderer = (struct renderer){0};
 }
 
-enum eaglet_status renderer_row(const struct renderer *renderer, const struct conversation *conversation,
-                                struct chat_tokens *tokens, struct eaglet_error *err) {
+enum eaglet_status renderer_rows(const struct renderer *renderer, const struct conversation *conversation,
+                                 struct chat_rows *rows, struct eaglet_error *err) {
   const struct chat_tokenize_params params = {
       .chat = {.messages = conversation->messages, .tools = conversation->tools, .kwargs = renderer->arguments},
       .special_in_content = renderer->special_in_content,
-      .last_turn_only = renderer->last_turn_only};
-  return chat_template_tokenize(renderer->chat, &params, tokens, err);
+      .last_turn_only = renderer->last_turn_only,
+      .part = renderer->part};
+  *rows = (struct chat_rows){0};
+  if (!renderer->one_row) return chat_template_rows(renderer->chat, &params, rows, err);
+  rows->rows = memory_alloc(sizeof *rows->rows);
+  rows->n = 1;
+  enum eaglet_status status = chat_template_tokenize(renderer->chat, &params, rows->rows, err);
+  if (status != EAGLET_OK) chat_rows_clear(rows);
+  return status;
 }
 
 enum eaglet_status renderer_prompt(const struct renderer *renderer, const json_t *messages, const json_t *tools,
                                    struct token_list *ids, struct eaglet_error *err) {
   const struct chat_tokenize_params params = {
       .chat = {.messages = messages, .tools = tools, .kwargs = renderer->arguments, .add_generation_prompt = true},
-      .special_in_content = renderer->special_in_content,
-      .last_turn_only = true};
-  struct chat_tokens tokens = {0};
-  TRY(chat_template_tokenize(renderer->chat, &params, &tokens, err));
+      .special_in_content = renderer->special_in_content};
   ids->n = 0;
-  for (size_t i = 0; i < tokens.n; i++) token_list_append(ids, tokens.ids[i]);
-  chat_tokens_clear(&tokens);
-  return EAGLET_OK;
+  return chat_template_ids(renderer->chat, &params, ids, err);
 }
 
 struct eaglet_text renderer_text(const struct renderer *renderer, const int32_t *ids, int32_t n) {

@@ -48,22 +48,24 @@ static double coverage_of(const struct vocab_map *map, const uint64_t *counts, u
   return *n_trained ? (double)inside / (double)*n_trained : 1.0;
 }
 
-static enum eaglet_status report_sources(json_t *report, const struct token_store *store, const struct vocab_map *map,
-                                         struct eaglet_error *err) {
-  json_t *sources = json_object(), *warnings = json_array();
-  json_object_set_new(report, "sources", sources);
-  json_object_set_new(report, "warnings", warnings);
-  for (size_t i = 0; i < store->n_sources; i++) {
+/* Coverage of each of the manifest's groups, and a warning for every one that is low. */
+static enum eaglet_status report_groups(json_t *report, json_t *warnings, const struct token_store *store, const struct vocab_map *map,
+                                        enum count_group group, struct eaglet_error *err) {
+  const char *key = group == COUNT_SOURCE ? "sources" : "languages", *kind = group == COUNT_SOURCE ? "source" : "language";
+  json_t *groups = json_object(), *entry;
+  size_t i;
+  json_object_set_new(report, key, groups);
+  json_array_foreach(json_object_get(store->manifest, key), i, entry) {
+    const char *name = json_string_value(json_object_get(entry, "name"));
     uint64_t *counts, n_trained;
-    TRY(token_store_counts(store, (int32_t)i, &counts, err));
+    if (!name) FAIL(err, EAGLET_E_INPUT, "%s/manifest.json: %s[%zu]: expected a name", store->directory, key, i);
+    TRY(token_store_counts(store, group, i, &counts, err));
     double coverage = coverage_of(map, counts, &n_trained);
     free(counts);
-    json_object_set_new(sources, store->sources[i],
-                        json_pack("{sf sI}", "coverage", coverage, "trained_tokens", (json_int_t)n_trained));
+    json_object_set_new(groups, name, json_pack("{sf sI}", "coverage", coverage, "trained_tokens", (json_int_t)n_trained));
     if (coverage >= COVERAGE_LOW) continue;
-    char *words = memory_format(
-        "source '%s': the draft vocabulary covers %.1f %% of its trained tokens; the head cannot draft the rest",
-        store->sources[i], 100 * coverage);
+    char *words = memory_format("%s '%s': the draft vocabulary covers %.1f %% of its %llu trained tokens; the head cannot draft the rest", kind,
+                                name, 100 * coverage, (unsigned long long)n_trained);
     log_warning("%s", words);
     json_array_append_new(warnings, json_string(words));
     free(words);
@@ -81,7 +83,7 @@ static enum eaglet_status choose(struct vocab_map *map, struct vocab_choice *cho
     return vocab_map_identity(map, choice->n_target, err);
   }
   choice->n_draft = size;
-  enum eaglet_status status = token_store_counts(store, -1, &counts, err);
+  enum eaglet_status status = token_store_counts(store, COUNT_TOTAL, 0, &counts, err);
   if (status == EAGLET_OK) status = read_must(store, &must, &choice->n_must, err);
   if (status == EAGLET_OK) {
     choice->counts = counts;
@@ -133,7 +135,10 @@ enum eaglet_status vocab_run(const struct eaglet_vocab_params *params, struct ea
     json_object_set_new(report, "target_size", json_integer(map.n_target));
     json_object_set_new(report, "coverage", json_real(choice.coverage));
     json_object_set_new(report, "padded", json_integer(choice.n_padded));
-    status = report_sources(report, &store, &map, err);
+    json_t *warnings = json_array();
+    json_object_set_new(report, "warnings", warnings);
+    status = report_groups(report, warnings, &store, &map, COUNT_SOURCE, err);
+    if (status == EAGLET_OK) status = report_groups(report, warnings, &store, &map, COUNT_LANGUAGE, err);
   }
   if (status == EAGLET_OK) status = write_file(&map, &store, params->out, err);
   if (status == EAGLET_OK) *text = json_dump(report, 0);

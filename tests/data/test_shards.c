@@ -40,7 +40,7 @@ static void write_rows(const char *directory, int32_t n_rows, int32_t first) {
   for (int32_t r = first; r < first + n_rows; r++) {
     struct content c;
     make_row(&c, r);
-    assert_ok(token_writer_add(writer, &c.row, r % 2 ? "odd" : "even", r % 10 == 9, &err), &err);
+    assert_ok(token_writer_add(writer, &c.row, &(struct row_origin){.source = r % 2 ? "odd" : "even", .language = r % 3 ? "Latin" : "Greek"}, r % 10 == 9, &err), &err);
   }
   assert_ok(token_writer_commit(writer, report, &err), &err);
   token_writer_free(writer);
@@ -51,7 +51,7 @@ static void write_rows(const char *directory, int32_t n_rows, int32_t first) {
 static void test_round_trip(void **state) {
   struct token_store store;
   struct eaglet_error err = {0};
-  uint64_t expected[3][N_TARGET] = {0}, n_trained = 0, n_tokens = 0;
+  uint64_t expected[5][N_TARGET] = {0}, n_trained = 0, n_tokens = 0;
   write_rows(*state, 100, 0);
   assert_ok(token_store_open(&store, *state, false, &err), &err);
   assert_int_equal(store.n_rows, 90);
@@ -64,6 +64,7 @@ static void test_round_trip(void **state) {
     for (int32_t i = 0; i < c.row.n; i++) {
       expected[0][c.tokens[i]] += c.mask[i];
       expected[1 + r % 2][c.tokens[i]] += c.mask[i];
+      expected[r % 3 ? 4 : 3][c.tokens[i]] += c.mask[i];
       if (r % 10 != 9) n_trained += c.mask[i];
     }
     if (r % 10 == 9) continue;
@@ -77,10 +78,14 @@ static void test_round_trip(void **state) {
   }
   assert_int_equal(store.n_tokens, n_tokens);
   assert_int_equal(store.n_trained, n_trained);
-  for (int32_t s = -1; s < 2; s++) {
+  static const struct {
+    enum count_group group;
+    size_t index;
+  } groups[] = {{COUNT_TOTAL, 0}, {COUNT_SOURCE, 0}, {COUNT_SOURCE, 1}, {COUNT_LANGUAGE, 0}, {COUNT_LANGUAGE, 1}};
+  for (size_t g = 0; g < 5; g++) { /* row 0 is Greek */
     uint64_t *counts;
-    assert_ok(token_store_counts(&store, s, &counts, &err), &err);
-    assert_memory_equal(counts, expected[s + 1], sizeof expected[0]);
+    assert_ok(token_store_counts(&store, groups[g].group, groups[g].index, &counts, &err), &err);
+    assert_memory_equal(counts, expected[g], sizeof expected[0]);
     free(counts);
   }
   uint64_t hash = store.hash;
@@ -110,7 +115,7 @@ static void test_rewriting(void **state) {
   struct content c;
   make_row(&c, 77);
   assert_ok(token_writer_open(&writer, &params, &err), &err); /* a run that gives up */
-  assert_ok(token_writer_add(writer, &c.row, "x", false, &err), &err);
+  assert_ok(token_writer_add(writer, &c.row, &(struct row_origin){.source = "x"}, false, &err), &err);
   token_writer_free(writer);
   assert_ok(token_store_open(&store, *state, false, &err), &err);
   assert_int_equal(store.n_rows, 27);
@@ -136,7 +141,7 @@ static void test_writer_refuses(void **state) {
   assert_ok(token_writer_open(&writer, &params, &err), &err);
   make_row(&c, 1);
   c.tokens[2] = N_TARGET;
-  assert_failed_with(token_writer_add(writer, &c.row, "s", false, &err), EAGLET_E_INPUT, &err,
+  assert_failed_with(token_writer_add(writer, &c.row, &(struct row_origin){.source = "s"}, false, &err), EAGLET_E_INPUT, &err,
                      "token 50 at 2: the vocabulary has 50 ids");
   token_writer_free(writer);
   json_decref(manifest);

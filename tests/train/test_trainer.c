@@ -30,7 +30,7 @@ static void add_row(struct token_writer *writer, int32_t row, uint64_t seed, boo
     mask[t] = with_reply && t >= 8 && t < n - 1 && t != 14; /* two replies */
   }
   const struct token_row r = {.tokens = tokens, .mask = mask, .n = n};
-  assert_ok(token_writer_add(writer, &r, "test", false, &err), &err);
+  assert_ok(token_writer_add(writer, &r, &(struct row_origin){.source = "test"}, false, &err), &err);
 }
 
 /* kept: rows with a reply, the rest have none. */

@@ -371,6 +371,72 @@ static void test_kimi_references(void **state) {
   free(path);
 }
 
+/* The same with Qwen3's and DeepSeek-V3's own tokenizers. Where the references differ from "what the model writes up to its end-of-turn
+ * token": they train the newline behind <|im_end|>, and one of them leaves out the empty think block, which the model does write. */
+static void check_qwen(const struct tokenizer *tokenizer, const char *source, const json_t *conversation, const char *file, bool think_block) {
+  char *path = shared_path(file);
+  if (!path) skip();
+  struct chat_template *t;
+  json_t *reference, *messages = json_pack("[{s:s, s:s}]", "role", "system", "content", "You are a helpful assistant.");
+  ASSERT_OK(json_parse_file(&reference, path, err));
+  json_array_extend(messages, (json_t *)conversation);
+  ASSERT_OK(chat_template_parse(&t, source, strlen(source), tokenizer, err));
+  struct chat_tokenize_params params = {.chat = {.messages = messages}};
+  struct chat_tokens tokens;
+  ASSERT_OK(chat_template_tokenize(t, &params, &tokens, err));
+  const json_t *ids = json_object_get(reference, "input_ids"), *mask = json_object_get(reference, "loss_mask");
+  int32_t newline = 198, end = tokenizer_special_id(tokenizer, "<|im_end|>"), think = tokenizer_special_id(tokenizer, "<think>");
+  assert_int_equal(tokens.n, json_array_size(ids));
+  for (size_t i = 0, block = 0; i < tokens.n; i++) {
+    assert_int_equal(tokens.ids[i], json_integer_value(json_array_get(ids, i)));
+    int expected = (int)json_integer_value(json_array_get(mask, i));
+    if (tokens.ids[i] == newline && i > 0 && tokens.ids[i - 1] == end) expected = 0;
+    if (think_block && tokens.ids[i] == think) block = 4; /* <think> \n\n </think> \n\n */
+    if (block > 0) expected = 1, block--;
+    if (tokens.mask[i] != expected) fail_msg("%s: token %zu: mask %d", file, i, tokens.mask[i]);
+  }
+  chat_tokens_clear(&tokens);
+  chat_template_close(t);
+  json_decref(reference);
+  json_decref(messages);
+  free(path);
+}
+
+static void test_other_references(void **state) {
+  (void)state;
+  static const struct {
+    const char *tokenizer, *template_name, *label, *file;
+    bool think_block;
+  } cases[] = {
+      {"deepseek_v3", "tokenizer/deepseek_v3", "standard", "public/loss_mask/deepseek-v3_standard_ref.json", false},
+      {"qwen3", "llama.cpp/Qwen-Qwen2.5-7B-Instruct", "standard", "public/loss_mask/qwen_standard_ref.json", false},
+      {"qwen3", "tokenizer/qwen3", "standard", "public/loss_mask/qwen3-thinking_standard_ref.json", false},
+      {"qwen3", "tokenizer/qwen3", "reasoning-multi-turn", "public/loss_mask/qwen3-thinking_reasoning-multi-turn_ref.json", false},
+      {"qwen3", "tokenizer/qwen3", "standard", "public/loss_mask/qwen3-instruct_standard_ref.json", true},
+      {"qwen3", "tokenizer/qwen3", "tool-use", "public/loss_mask/qwen3-instruct_tool-use_ref.json", true},
+  };
+  char *templates_path = shared_path("public/golden/chat_templates.json"), *path = shared_path("public/loss_mask/conversations.json");
+  if (!templates_path || !path) skip();
+  json_t *templates, *conversations;
+  ASSERT_OK(json_parse_file(&templates, templates_path, err));
+  ASSERT_OK(json_parse_file(&conversations, path, err));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *name = memory_format("public/tokenizers/%s", cases[i].tokenizer), *directory = shared_path(name);
+    struct tokenizer *tokenizer;
+    if (!directory) skip();
+    ASSERT_OK(tokenizer_open(&tokenizer, directory, err));
+    check_qwen(tokenizer, json_string_value(json_object_get(templates, cases[i].template_name)),
+               json_array_get(json_object_get(conversations, cases[i].label), 0), cases[i].file, cases[i].think_block);
+    tokenizer_close(tokenizer);
+    free(directory);
+    free(name);
+  }
+  json_decref(templates);
+  json_decref(conversations);
+  free(templates_path);
+  free(path);
+}
+
 /* ---- sources of templates ---- */
 
 static void test_sources(void **state) {
@@ -420,7 +486,7 @@ int main(void) {
       cmocka_unit_test(test_prompt_ids),        cmocka_unit_test(test_mask_without_markers), cmocka_unit_test(test_markers),
       cmocka_unit_test(test_rewritten_history), cmocka_unit_test(test_refusals), cmocka_unit_test(test_replies_without_end),             cmocka_unit_test(test_odd_conversations),
       cmocka_unit_test(test_bos_once),          cmocka_unit_test(test_special_text_in_content), cmocka_unit_test(test_sources),
-      cmocka_unit_test(test_kimi_references),
+      cmocka_unit_test(test_kimi_references),   cmocka_unit_test(test_other_references),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

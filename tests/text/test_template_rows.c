@@ -374,6 +374,8 @@ static void test_thinking(void **state) {
   check_trained(&w, qwen, thought_text, &(struct chat_tokenize_params){.part = CHAT_PART_THINKING},
                 "<think>\none\n</think>\n\n||<think>\ntwo\n</think>\n\n");
   check_trained(&w, step, thought_text, NULL, "one\n</think>\nYes.<|im_end|>||two\n</think>\nNo.<|im_end|>"); /* B05: the prompt opens the block */
+  const char *closing = "[{\"role\":\"user\",\"content\":\"2+2?\"},{\"role\":\"assistant\",\"content\":\"2+2 is 4.\\n</think>\\n\\nThe answer is 4.\"}]";
+  check_trained(&w, step, closing, NULL, "2+2 is 4.\n</think>\nThe answer is 4.<|im_end|>"); /* written without the opening tag */
   /* The same thinking inside the content. */
   const char *inside = "[{\"role\":\"user\",\"content\":\"1\"},{\"role\":\"assistant\",\"content\":\"<think>\\none\\n</think>\\n\\nYes.\"}]";
   check_trained(&w, qwen, inside, NULL, "<think>\none\n</think>\n\nYes.<|im_end|>");

@@ -17,6 +17,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#define HASH_PIECE_BYTES ((size_t)1 << 20)
+
 enum eaglet_status file_failed(struct eaglet_error *err, const char *path, const char *verb) {
   int reason = errno;
   bool resource = reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == ENOMEM || reason == EMFILE ||
@@ -255,3 +257,21 @@ char *file_join(const char *directory, const char *name) {
 }
 
 uint64_t file_hash(const void *bytes, size_t length, uint64_t seed) { return XXH3_64bits_withSeed(bytes, length, seed); }
+
+enum eaglet_status file_hash_contents(const char *path, uint64_t *hash, struct eaglet_error *err) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return file_failed(err, path, "open");
+  XXH3_state_t *state = XXH3_createState();
+  char *piece = memory_alloc(HASH_PIECE_BYTES);
+  ssize_t n;
+  XXH3_64bits_reset(state);
+  while ((n = read(fd, piece, HASH_PIECE_BYTES)) > 0 || (n < 0 && errno == EINTR)) {
+    if (n > 0) XXH3_64bits_update(state, piece, (size_t)n);
+  }
+  enum eaglet_status status = n < 0 ? file_failed(err, path, "read") : EAGLET_OK;
+  *hash = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  free(piece);
+  close(fd);
+  return status;
+}

@@ -53,6 +53,8 @@ void file_list_clear(struct file_list *list);
 uint64_t file_disk_free(const char *path); /* bytes available to us on the file system of path (or its nearest parent) */
 char *file_join(const char *directory, const char *name); /* heap */
 uint64_t file_hash(const void *bytes, size_t length, uint64_t seed); /* xxh3, for manifests */
+/* file_hash (seed 0) of a whole file, read piece by piece: nothing of it stays in memory. */
+enum eaglet_status file_hash_contents(const char *path, uint64_t *hash, struct eaglet_error *err) MUST_USE;
 
 /* Lines of a text file or of standard input ("-"), streaming. The line is valid until the next call; no trailing newline.
  * A line longer than 256 MiB fails. A UTF-8 byte-order mark at the start is skipped. */

@@ -102,6 +102,9 @@ static void test_writer_large_and_mixed_pieces(void **state) {
   assert_int_equal(map.length, n);
   assert_memory_equal(map.data, bytes, n);
   assert_true(file_hash(map.data, n, 0) == file_hash(bytes, n, 0) && file_hash(bytes, n, 0) != file_hash(bytes, n, 1));
+  uint64_t hash;
+  assert_int_equal(file_hash_contents(path, &hash, NULL), EAGLET_OK);
+  assert_true(hash == file_hash(bytes, n, 0));
   file_map_close(&map);
   free(bytes);
   assert_int_equal(file_remove(path, NULL), EAGLET_OK);

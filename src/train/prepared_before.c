@@ -1,0 +1,89 @@
+/* prepared_before.c - see prepared_before.h. Reads manifests with the suspicion that they deserve: whatever is not as expected is a
+ * difference, never an error. */
+#include "train/prepared_before.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "data/token_shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum eaglet_status prepared_add_files(json_t *inputs, bool *known, const json_t *files, struct eaglet_error *err) {
+  json_t *list = json_array(), *name;
+  size_t i;
+  json_object_set_new(inputs, "files", list);
+  *known = true;
+  json_array_foreach(files, i, name) {
+    const char *path = json_string_value(name);
+    char text[HASH_TEXT_BYTES];
+    uint64_t hash;
+    *known &= file_is_regular(path);
+    if (!*known) return EAGLET_OK;
+    TRY(file_hash_contents(path, &hash, err));
+    hash_text(text, hash);
+    json_array_append_new(list, json_pack("{ss sI ss}", "file", path, "bytes", (json_int_t)file_length(path), "xxh3", text));
+  }
+  return EAGLET_OK;
+}
+
+static char *describe(const char *name, const json_t *before, const json_t *now) {
+  struct eaglet_text a = {0}, b = {0};
+  if (before) a = json_dump(before, 0);
+  if (now) b = json_dump(now, 0);
+  char *text = memory_format("%s: %.120s, now %.120s", name, a.data ? a.data : "nothing", b.data ? b.data : "nothing");
+  free(a.data);
+  free(b.data);
+  return text;
+}
+
+/* The first difference of two objects, with one level of objects inside named by "settings.seed"; heap, NULL when there is none. */
+static char *first_difference(const char *prefix, const json_t *before, const json_t *now) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)now, key, value) {
+    const json_t *other = json_object_get(before, key);
+    if (other && json_equal(value, other)) continue;
+    if (*prefix == '\0' && json_is_object(value) && json_is_object(other)) {
+      char *inner = first_difference(key, other, value);
+      if (inner) return inner;
+    }
+    char *name = *prefix ? memory_format("%s.%s", prefix, key) : memory_copy_string(key), *text = describe(name, other, value);
+    free(name);
+    return text;
+  }
+  json_object_foreach((json_t *)before, key, value) {
+    if (!json_object_get(now, key)) return describe(key, value, NULL);
+  }
+  return NULL;
+}
+
+static bool shards_stand(const char *directory, const json_t *manifest) {
+  const json_t *shards = json_object_get(manifest, "shards");
+  json_t *shard;
+  size_t i;
+  bool all = json_array_size(shards) > 0;
+  json_array_foreach(shards, i, shard) {
+    const char *name = json_string_value(json_object_get(shard, "file"));
+    char *path = name ? file_join(directory, name) : NULL;
+    all &= path && file_is_regular(path);
+    free(path);
+  }
+  return all;
+}
+
+void prepared_find(json_t **report, char **difference, const char *directory, const json_t *inputs) {
+  char *path = file_join(directory, "manifest.json");
+  json_t *manifest = NULL;
+  *report = NULL;
+  *difference = NULL;
+  if (file_exists(path) && json_parse_file(&manifest, path, NULL) == EAGLET_OK) {
+    const json_t *before = json_object_get(manifest, "inputs"), *found = json_object_get(manifest, "report");
+    if (!before || !json_is_object(found)) *difference = memory_copy_string("it was prepared by an older version");
+    else *difference = first_difference("", before, inputs);
+    if (!*difference && !shards_stand(directory, manifest)) *difference = memory_copy_string("shards are missing");
+    if (!*difference) *report = json_deep_copy(found);
+  }
+  json_decref(manifest);
+  free(path);
+}

@@ -72,7 +72,7 @@ static enum eaglet_status parse_row(struct conversation *conversation, const str
 static enum eaglet_status next_text(struct dataset_reader *reader, struct row_text *row, struct eaglet_error *err) {
   const char *path = reader->paths[reader->file];
   if (!reader->rows) {
-    TRY(row_source_open(&reader->rows, path, err));
+    TRY(row_source_open(&reader->rows, path, 0, err));
     set_stem(reader, path);
     reader->n_rows = 0;
   }

@@ -280,7 +280,8 @@ static enum eaglet_status add_data(struct preparation *p, struct eaglet_error *e
   struct dataset_reader *reader = NULL;
   struct conversation conversation = {0};
   bool more = true;
-  TRY(dataset_open(&reader, p->params.data, p->params.n_data, err));
+  const struct dataset_params data = dataset_params_of(&p->params);
+  TRY(dataset_open(&reader, &data, err));
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
     status = dataset_next(reader, &conversation, &more, err);

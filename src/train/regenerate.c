@@ -99,7 +99,8 @@ static enum eaglet_status count_total(struct regeneration *r, struct eaglet_erro
   for (size_t i = 0; i < p->n_data; i++) {
     if (strcmp(p->data[i], "-") == 0) return EAGLET_OK; /* standard input cannot be read twice */
   }
-  TRY(dataset_open(&reader, p->data, p->n_data, err));
+  const struct dataset_params data = dataset_params_of(p);
+  TRY(dataset_open(&reader, &data, err));
   intake_init(&intake);
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
@@ -295,7 +296,8 @@ static enum eaglet_status run(struct regeneration *r, struct eaglet_error *err) 
   TRY(status);
   count_dropped_before(r, err);
   TRY(count_total(r, err));
-  TRY(dataset_open(&r->reader, p->data, p->n_data, err));
+  const struct dataset_params data = dataset_params_of(p);
+  TRY(dataset_open(&r->reader, &data, err));
   r->started = time_now();
   TRY(generate_all(r, err));
   return regenerated_file_read(&r->file, err);

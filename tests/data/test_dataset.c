@@ -164,7 +164,7 @@ static enum eaglet_status read_all(const char *const *paths, size_t n_paths, jso
   struct dataset_reader *reader;
   struct conversation conversation = {0};
   bool more = true;
-  TRY(dataset_open(&reader, paths, n_paths, err));
+  TRY(dataset_open(&reader, &(struct dataset_params){.paths = paths, .n_paths = n_paths}, err));
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
     status = dataset_next(reader, &conversation, &more, err);
@@ -419,7 +419,7 @@ static void test_unknown_role(void **state) {
   struct conversation conversation = {0};
   struct eaglet_error err = {0};
   bool more;
-  assert_ok(dataset_open(&reader, (const char *const *)&path, 1, &err), &err);
+  assert_ok(dataset_open(&reader, &(struct dataset_params){.paths = (const char *const *)&path, .n_paths = 1}, &err), &err);
   for (int i = 0; i < 3; i++) {
     assert_ok(dataset_next(reader, &conversation, &more, &err), &err);
     assert_true(more);

@@ -228,12 +228,25 @@ static void count_replies(struct preparation *p, const struct reply_list *replie
   }
 }
 
+/* A row that is token ids already, as it is. That the target's tokenizer made them cannot be checked, only that it could have. */
+static enum eaglet_status add_given_tokens(struct preparation *p, const struct conversation *conversation, struct eaglet_error *err) {
+  struct row_tokens row = {.ids = conversation->ids, .mask = conversation->mask, .n = conversation->n_ids};
+  for (size_t i = 0; i < row.n; i++) {
+    if (row.ids[i] >= p->facts.n_vocab)
+      FAIL(err, EAGLET_E_INPUT, "%s:%llu: token id %d at %zu: expected ids below %d, the target's vocabulary", conversation->path,
+           (unsigned long long)conversation->line, row.ids[i], i, p->facts.n_vocab);
+  }
+  count_up(p->intake.notes, "token ids as given: that they are this tokenizer's was not checked", 1);
+  return add_tokens(p, &row, conversation->source, err);
+}
+
 /* replies: NULL without regeneration. */
 static enum eaglet_status add_conversation(struct preparation *p, const struct conversation *conversation,
                                            const struct reply_list *replies, struct eaglet_error *err) {
   struct chat_tokens tokens = {0};
   struct row_tokens spliced = {0};
   struct eaglet_error refused = {0};
+  if (conversation->ids) return add_given_tokens(p, conversation, err);
   enum eaglet_status status = renderer_row(&p->renderer, conversation, &tokens, &refused);
   if (status == EAGLET_E_INPUT) {
     intake_refused(&p->intake, conversation, &refused);
@@ -289,6 +302,7 @@ static enum eaglet_status add_data(struct preparation *p, struct eaglet_error *e
     if (intake_admit(&p->intake, &conversation, false)) status = add_conversation(p, &conversation, NULL, err);
     if (status == EAGLET_OK) status = tell(p, p->intake.n_read, 0, err);
   }
+  intake_note_reading(&p->intake, reader);
   conversation_clear(&conversation);
   dataset_close(reader);
   return status;
@@ -356,6 +370,7 @@ static json_t *make_report(const struct preparation *p) {
                 "trained_share", (double)p->n_trained / (double)p->n_tokens, "special_in_content",
                 (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes,
                 "layouts", p->intake.layouts, "sources", sources);
+  if (p->intake.reading) json_object_set(report, "reading", p->intake.reading);
   if (*p->intake.first_refused) json_object_set_new(report, "first_refused", json_string(p->intake.first_refused));
   if (p->params.regenerate) {
     json_object_set_new(report, "regenerated",

@@ -310,6 +310,7 @@ static void drop_working_state(struct regeneration *r) {
   r->n_places = 0;
   engine_close(r->engine);
   r->engine = NULL;
+  if (r->reader) intake_note_reading(r->params.intake, r->reader);
   dataset_close(r->reader);
   r->reader = NULL;
 }

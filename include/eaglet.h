@@ -360,8 +360,12 @@ enum eaglet_rows { EAGLET_ROWS_AUTO = 1, EAGLET_ROWS_CONVERSATION };
 
 struct eaglet_prepare_params {
   const char *model, *hub_cache, *out;
-  const char *const *data; /* [n_data] files of conversations: JSON lines or a JSON array (src/data/dataset.h) */
+  const char *const *data; /* [n_data] files of conversations, folders of such, patterns, "-" (docs/DATA.md) */
   size_t n_data;
+  const char *map;         /* what the fields and roles of the data are, as docs/DATA.md's --map; NULL: by their usual names */
+  double bad_percent_max;  /* share of malformed rows that is passed over; default 0: the first is an error */
+  bool strict;             /* a role that nobody knows and a line that is too long are errors, not counted */
+  int32_t row_mib_max;     /* of one row, default 256 */
   int32_t tokens_max;      /* rows are cut to this many tokens, default 2048; a reply cut whole drops the row */
   double validation;       /* share of conversations kept for validation, default 0.05 */
   bool last_turn_only;     /* train only the last assistant turn */

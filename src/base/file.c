@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,23 @@ enum eaglet_status file_list_directory(struct file_list *list, const char *path,
   if (status != EAGLET_OK) file_list_clear(list);
   if (list->n > 1) qsort(list->names, list->n, sizeof *list->names, compare_names);
   return status;
+}
+
+enum eaglet_status file_glob(struct file_list *list, const char *pattern, struct eaglet_error *err) {
+  *list = (struct file_list){0};
+  glob_t found;
+  int result = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
+  if (result != 0 && result != GLOB_NOMATCH) {
+    globfree(&found);
+    FAIL(err, EAGLET_E_INPUT, "%s: a folder of this pattern cannot be read", pattern);
+  }
+  for (size_t i = 0; result == 0 && i < found.gl_pathc; i++) {
+    MEMORY_GROW(list->names, list->capacity, list->n + 1);
+    list->names[list->n++] = memory_copy_string(found.gl_pathv[i]);
+  }
+  globfree(&found);
+  if (list->n > 1) qsort(list->names, list->n, sizeof *list->names, compare_names);
+  return EAGLET_OK;
 }
 
 void file_list_clear(struct file_list *list) {

@@ -56,7 +56,30 @@ uint64_t file_hash(const void *bytes, size_t length, uint64_t seed); /* xxh3, fo
 /* file_hash (seed 0) of a whole file, read piece by piece: nothing of it stays in memory. */
 enum eaglet_status file_hash_contents(const char *path, uint64_t *hash, struct eaglet_error *err) MUST_USE;
 
-/* Lines of a text file or of standard input ("-"), streaming. The line is valid until the next call; no trailing newline.
+/* Bytes of a file or of standard input ("-"), read forward once. gzip and zstd are told by their first bytes and unpacked on the way, several
+ * members as one text; what is cut short or corrupt there is an error that names the file. Holds a fixed buffer, whatever the file's size. */
+struct file_stream;
+enum eaglet_status file_stream_open(struct file_stream **stream, const char *path, struct eaglet_error *err) MUST_USE;
+/* Some bytes, at most size; *n is 0 only at the end (or when size is). */
+enum eaglet_status file_stream_read(struct file_stream *stream, void *bytes, size_t size, size_t *n, struct eaglet_error *err) MUST_USE;
+const char *file_stream_name(const struct file_stream *stream); /* the path, or "standard input"; borrowed */
+void file_stream_close(struct file_stream *stream);
+
+/* Pieces of a regular file, read where they stand: for formats that are found from their end. */
+struct file_pieces {
+  int fd;
+  char *path;
+  uint64_t length;
+};
+enum eaglet_status file_pieces_open(struct file_pieces *pieces, const char *path, struct eaglet_error *err) MUST_USE;
+/* Exactly length bytes; a piece behind the end is EAGLET_E_INPUT. */
+enum eaglet_status file_pieces_read(const struct file_pieces *pieces, uint64_t at, void *bytes, size_t length, struct eaglet_error *err) MUST_USE;
+void file_pieces_close(struct file_pieces *pieces); /* also of a zeroed struct */
+
+/* The paths that a pattern of glob(3) stands for, sorted bytewise; none is no error. Free with file_list_clear. */
+enum eaglet_status file_glob(struct file_list *list, const char *pattern, struct eaglet_error *err) MUST_USE;
+
+/* Lines of a text file or of standard input ("-"), streaming, read as file_stream does. The line is valid until the next call; no trailing newline.
  * A line longer than 256 MiB fails. A UTF-8 byte-order mark at the start is skipped. */
 struct file_lines;
 enum eaglet_status file_lines_open(struct file_lines **lines, const char *path, struct eaglet_error *err) MUST_USE;

@@ -1,4 +1,4 @@
-/* file_internal.h - what file.c, file_writer.c and file_lines.c share. Nobody else includes it. */
+/* file_internal.h - what file.c, file_writer.c and file_stream.c share. Nobody else includes it. */
 #ifndef EAGLET_BASE_FILE_INTERNAL_H
 #define EAGLET_BASE_FILE_INTERNAL_H
 

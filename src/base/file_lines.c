@@ -2,22 +2,16 @@
  * the window with its newline replaced by NUL. Does not look at the text beyond newlines and a byte-order mark. */
 #include "base/file.h"
 
-#include "base/file_internal.h"
 #include "base/memory.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define LINE_BYTES_MAX ((size_t)256 << 20)
 #define READ_BYTES ((size_t)64 << 10)
 
 struct file_lines {
-  int fd;
-  char *path;
+  struct file_stream *stream;
   char *window;
   size_t capacity;
   size_t start, end; /* unread bytes of the window */
@@ -27,18 +21,10 @@ struct file_lines {
 
 enum eaglet_status file_lines_open(struct file_lines **lines, const char *path, struct eaglet_error *err) {
   *lines = NULL;
-  bool standard_input = !strcmp(path, "-");
-  int fd = standard_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return file_failed(err, path, "open");
-  struct stat info;
-  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
-    if (!standard_input) close(fd);
-    FAIL(err, EAGLET_E_INPUT, "%s: expected a file, found a directory", path);
-  }
-  struct file_lines *opened = memory_alloc(sizeof *opened);
-  opened->fd = fd;
-  opened->path = memory_copy_string(standard_input ? "standard input" : path);
-  *lines = opened;
+  struct file_stream *stream;
+  TRY(file_stream_open(&stream, path, err));
+  *lines = memory_alloc(sizeof **lines);
+  (*lines)->stream = stream;
   return EAGLET_OK;
 }
 
@@ -46,20 +32,17 @@ enum eaglet_status file_lines_open(struct file_lines **lines, const char *path, 
 static enum eaglet_status window_fill(struct file_lines *lines, struct eaglet_error *err) {
   size_t unread = lines->end - lines->start;
   if (unread > LINE_BYTES_MAX) {
-    FAIL(err, EAGLET_E_INPUT, "%s: line %llu: expected at most %zu bytes, found more", lines->path,
+    FAIL(err, EAGLET_E_INPUT, "%s: line %llu: expected at most %zu bytes, found more", file_stream_name(lines->stream),
          (unsigned long long)lines->number + 1, LINE_BYTES_MAX);
   }
   if (lines->start > 0) memmove(lines->window, lines->window + lines->start, unread);
   lines->start = 0;
   lines->end = unread;
   MEMORY_GROW(lines->window, lines->capacity, unread + READ_BYTES + 1);
-  ssize_t n;
-  do {
-    n = read(lines->fd, lines->window + unread, lines->capacity - unread - 1);
-  } while (n < 0 && errno == EINTR);
-  if (n < 0) return file_failed(err, lines->path, "read");
+  size_t n = 0;
+  TRY(file_stream_read(lines->stream, lines->window + unread, lines->capacity - unread - 1, &n, err));
   lines->ended = n == 0;
-  lines->end += (size_t)n;
+  lines->end += n;
   return EAGLET_OK;
 }
 
@@ -79,7 +62,7 @@ enum eaglet_status file_lines_next(struct file_lines *lines, const char **line, 
   char *start = lines->window + lines->start;
   size_t n = newline ? (size_t)(newline - start) : lines->end - lines->start;
   lines->start += newline ? n + 1 : n;
-  if (n > LINE_BYTES_MAX) FAIL(err, EAGLET_E_INPUT, "%s: line %llu is too long", lines->path, (unsigned long long)lines->number + 1);
+  if (n > LINE_BYTES_MAX) FAIL(err, EAGLET_E_INPUT, "%s: line %llu is too long", file_stream_name(lines->stream), (unsigned long long)lines->number + 1);
   if (n > 0 && start[n - 1] == '\r') n--;
   start[n] = '\0';
   if (lines->number++ == 0 && n >= 3 && !memcmp(start, "\xef\xbb\xbf", 3)) start += 3, n -= 3;
@@ -92,8 +75,7 @@ uint64_t file_lines_number(const struct file_lines *lines) { return lines->numbe
 
 void file_lines_close(struct file_lines *lines) {
   if (!lines) return;
-  if (lines->fd != STDIN_FILENO) close(lines->fd);
-  free(lines->path);
+  file_stream_close(lines->stream);
   free(lines->window);
   free(lines);
 }

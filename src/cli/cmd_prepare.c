@@ -18,6 +18,33 @@ static void print_counted(const json_t *document, const char *key, const char *w
   if (n > 0) printf("  %.0f %s\n", n, what);
 }
 
+/* "a, b, c"; the first few of many. */
+static void print_names(const char *what, const json_t *names) {
+  const size_t n_max = 12;
+  size_t i;
+  const json_t *name;
+  if (json_array_size(names) == 0) return;
+  printf("  %s:", what);
+  json_array_foreach(names, i, name) {
+    if (i < n_max) printf("%s %s", i ? "," : "", json_string_value(name));
+  }
+  if (i > n_max) printf(" and %zu more", i - n_max);
+  printf("\n");
+}
+
+/* What the data was taken for. */
+static void print_reading(const json_t *reading) {
+  const char *name;
+  json_t *value;
+  size_t n = 0;
+  print_names("fields used", json_object_get(reading, "fields_used"));
+  print_names("fields ignored", json_object_get(reading, "fields_ignored"));
+  json_object_foreach(json_object_get(reading, "roles"), name, value) printf("%s%s = %s", n++ ? ", " : "  roles: ", name, json_string_value(value));
+  if (n > 0) printf("\n");
+  json_object_foreach(json_object_get(reading, "bad"), name, value) printf("  passed over %lld bad rows: %s\n", (long long)json_integer_value(value), name);
+  print_names("files not read", json_object_get(reading, "files_ignored"));
+}
+
 static void print_prepared(const json_t *document) {
   printf("%.0f conversations read, %.0f kept in %.0f rows, %.0f tokens, %.0f trained (%.1f %%)\n", cli_number(document, "rows_read"),
          cli_number(document, "conversations_kept"), cli_number(document, "rows_kept"), cli_number(document, "tokens"), cli_number(document, "trained_tokens"), 100 * cli_number(document, "trained_share"));
@@ -30,6 +57,7 @@ static void print_prepared(const json_t *document) {
   json_object_foreach(json_object_get(document, "layouts"), layout, rows) {
     printf("  read %lld rows as %s\n", (long long)json_integer_value(rows), layout);
   }
+  print_reading(json_object_get(document, "reading"));
   json_t *count;
   json_object_foreach(json_object_get(document, "dropped"), reason, count) {
     if (json_integer_value(count) > 0) printf("  dropped %lld: %s\n", (long long)json_integer_value(count), reason);
@@ -44,7 +72,11 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
   char *arguments_json = NULL;
   struct eaglet_prepare_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE", .help = "JSON lines or a JSON array; rows with `conversations`, `messages`, or question and answer", .required = true},
+      {.kind = OPTION_LIST, .name = "data", .value = &data, .argument = "FILE", .help = "files of conversations (JSON lines, JSON, Parquet; also .gz, .zst), folders of such, quoted patterns, - for standard input", .required = true},
+      {.kind = OPTION_STRING, .name = "map", .value = &params.map, .argument = "MAP", .help = "names of fields and roles, as messages=dialog,role=speaker,content=text,assistant=bot (docs/DATA.md)"},
+      {.kind = OPTION_DOUBLE, .name = "max-bad", .value = &params.bad_percent_max, .argument = "PERCENT", .help = "pass over malformed rows up to this share of all (default 0: the first is an error)", .min = 0, .max = 100},
+      {.kind = OPTION_INT, .name = "max-row", .value = &params.row_mib_max, .argument = "MIB", .help = "longest row that is read (default 256)", .min = 1, .max = 1 << 16},
+      {.kind = OPTION_FLAG, .name = "strict", .value = &params.strict, .help = "refuse unknown roles and lines that are too long instead of counting them"},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "where the shards go", .required = true},
       {.kind = OPTION_INT, .name = "max-len", .value = &params.tokens_max, .argument = "N", .help = "tokens kept of a row (default 2048)", .min = 8, .max = 1 << 20},
       {.kind = OPTION_DOUBLE, .name = "validation", .value = &params.validation, .argument = "X", .help = "share of conversations kept for validation (default 0.05; below 0: none)", .min = -1, .max = 0.5},
@@ -69,8 +101,9 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
       .description = "Renders every conversation with the target's own template and marks exactly the reply tokens (end-of-turn included).\n"
                      "Rows without anything to learn are dropped by a named rule and counted. Rows are ShareGPT's (conversations: from, value),\n"
                      "OpenAI's (messages: role, content), Alpaca's (instruction, input, output, history, system), or prompt/completion,\n"
-                     "prompt/response, query/response, question/answer; roles human, user | gpt, assistant, model | system, developer |\n"
-                     "tool, observation, function | function_call.\n"
+                     "prompt/response, query/response, question/answer, or token ids with a mask (input_ids and loss_mask, labels or\n"
+                     "assistant_masks); roles human, user | gpt, assistant, model | system, developer |\n"
+                     "tool, observation, function | function_call. Other names are given with --map. What was met is printed at the end.\n"
                      "--regenerate resumes after an interruption.\n"
                      "\n  eaglet prepare models/nano-kimi --data samples/dialogue.jsonl --regenerate --out run/data\n",
       .tables = tables, .n_positional_min = 1, .n_positional_max = 1};

@@ -5,6 +5,7 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "data/row_layout.h"
+#include "data/row_tokens.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static const char *const role_names[] = {[ROLE_UNKNOWN] = NULL,       [ROLE_USER
                                          [ROLE_SYSTEM] = "system",    [ROLE_TOOL] = "tool",
                                          [ROLE_CALL] = "assistant"};
 
-static enum role role_of(const char *name) {
+static enum role known_role(const char *name) {
   static const struct {
     const char *name;
     enum role role;
@@ -34,6 +35,71 @@ static enum role role_of(const char *name) {
     if (strcmp(roles[i].name, name) == 0) return roles[i].role;
   }
   return ROLE_UNKNOWN;
+}
+
+static enum role role_of(const struct conversation *conversation, const char *name) {
+  const char *means = row_map_role(conversation->map, name);
+  return known_role(means ? means : name);
+}
+
+/* ---- fields of a message ---- */
+
+static const char *const role_fields[2] = {"role", "from"}, *const content_fields[2] = {"content", "value"};
+
+/* The value where --map says, else under either name: the one that is not null, since tables have both columns. Both is ambiguous. */
+static enum eaglet_status message_field(const json_t **value, const struct conversation *conversation, const json_t *message, bool content,
+                                        struct eaglet_error *err) {
+  const char *const *names = content ? content_fields : role_fields;
+  const char *path = row_map_path(conversation->map, content ? FIELD_CONTENT : FIELD_ROLE);
+  const json_t *a = path ? json_at_path(message, path) : json_object_get(message, names[0]);
+  const json_t *b = path ? NULL : json_object_get(message, names[1]);
+  if (a && b && !json_is_null(a) && !json_is_null(b)) FAIL(err, EAGLET_E_INPUT, "expected either %s or %s, found both", names[0], names[1]);
+  *value = a && (!json_is_null(a) || !b) ? a : b;
+  return EAGLET_OK;
+}
+
+/* The message's role as far as it has one; "" without. */
+static const char *raw_role(const struct conversation *conversation, const json_t *message) {
+  const json_t *name = NULL;
+  (void)!message_field(&name, conversation, message, false, NULL);
+  const char *role = json_string_value(name);
+  return role ? role : "";
+}
+
+static bool is_own_field(const struct conversation *conversation, const char *key) {
+  const char *role = row_map_path(conversation->map, FIELD_ROLE), *content = row_map_path(conversation->map, FIELD_CONTENT);
+  if (role ? row_map_begins(role, key) : !strcmp(key, "role") || !strcmp(key, "from")) return true;
+  return content ? row_map_begins(content, key) : !strcmp(key, "content") || !strcmp(key, "value");
+}
+
+/* A copy without the null fields of its objects: a table pads every object to the fields that any row has (bug case C07). As deep as the
+ * table's schema. */
+static json_t *without_padding(const json_t *value) {
+  const char *key;
+  json_t *field, *copy;
+  size_t i;
+  if (json_is_array(value)) {
+    copy = json_array();
+    json_array_foreach(value, i, field) json_array_append_new(copy, without_padding(field));
+    return copy;
+  }
+  if (!json_is_object(value)) return json_deep_copy(value);
+  copy = json_object();
+  json_object_foreach((json_t *)value, key, field) {
+    if (!json_is_null(field)) json_object_set_new(copy, key, without_padding(field));
+  }
+  return copy;
+}
+
+/* A message of a table: without padding, but a content of null is no padding. A new reference. */
+static json_t *unpadded_message(const struct conversation *conversation, const json_t *message) {
+  const json_t *content = NULL;
+  if (!conversation->columnar || !json_is_object(message)) return json_incref((json_t *)message);
+  json_t *copy = without_padding(message);
+  (void)!message_field(&content, conversation, message, true, NULL);
+  if (json_is_null(content) && !row_map_path(conversation->map, FIELD_CONTENT))
+    json_object_set_new(copy, json_object_get(message, content_fields[0]) ? content_fields[0] : content_fields[1], json_null());
+  return copy;
 }
 
 /* ---- contents ---- */
@@ -180,15 +246,6 @@ static enum eaglet_status normalise_content(json_t *message, const json_t *value
   return EAGLET_OK;
 }
 
-/* The field under either name; both is ambiguous. */
-static enum eaglet_status either(const json_t **value, const json_t *object, const char *const names[2],
-                                 struct eaglet_error *err) {
-  const json_t *a = json_object_get(object, names[0]), *b = json_object_get(object, names[1]);
-  if (a && b) FAIL(err, EAGLET_E_INPUT, "expected either %s or %s, found both", names[0], names[1]);
-  *value = a ? a : b;
-  return EAGLET_OK;
-}
-
 /* ---- calls ---- */
 
 /* A call's arguments (bug case B15): an object stays; a string must hold JSON and stays a string, because templates
@@ -234,10 +291,6 @@ static enum eaglet_status normalise_calls(json_t *message, struct eaglet_error *
 
 /* ---- a message ---- */
 
-static bool is_own_field(const char *key) {
-  return !strcmp(key, "role") || !strcmp(key, "from") || !strcmp(key, "content") || !strcmp(key, "value");
-}
-
 /* A call as a message of its own ("function_call") is an assistant's message with that call and no text. */
 static enum eaglet_status normalise_call_message(json_t *message, const json_t *value, struct eaglet_error *err) {
   json_t *calls = json_array();
@@ -255,10 +308,10 @@ static enum eaglet_status normalise_message(struct conversation *conversation, j
   const char *key;
   *out = NULL;
   if (!json_is_object(message)) FAIL(err, EAGLET_E_INPUT, "expected an object, found %s", kind_of(message));
-  TRY(either(&name, message, (const char *const[]){"role", "from"}, err));
-  TRY(either(&value, message, (const char *const[]){"content", "value"}, err));
+  TRY(message_field(&name, conversation, message, false, err));
+  TRY(message_field(&value, conversation, message, true, err));
   if (!json_is_string(name)) FAIL(err, EAGLET_E_INPUT, "role: expected a string, found %s", kind_of(name));
-  enum role role = role_of(json_string_value(name));
+  enum role role = role_of(conversation, json_string_value(name));
   if (role == ROLE_UNKNOWN) {
     snprintf(conversation->unknown_role, sizeof conversation->unknown_role, "%.40s", json_string_value(name));
     FAIL(err, EAGLET_E_INPUT,
@@ -267,11 +320,13 @@ static enum eaglet_status normalise_message(struct conversation *conversation, j
          json_string_value(name));
   }
   *out = json_pack("{ss}", "role", role_names[role]);
-  bool may_miss = json_object_get(message, "tool_calls") != NULL;
+  if (conversation->roles && !json_object_get(conversation->roles, json_string_value(name)))
+    json_object_set_new(conversation->roles, json_string_value(name), json_string(role_names[role]));
+  bool may_miss = json_object_get(message, "tool_calls") != NULL || (conversation->columnar && row_map_path(conversation->map, FIELD_CONTENT));
   TRY(role == ROLE_CALL ? normalise_call_message(*out, value, err)
                         : normalise_content(*out, value, may_miss, conversation->strip, err));
   json_object_foreach((json_t *)message, key, field) {
-    if (is_own_field(key)) continue;
+    if (is_own_field(conversation, key)) continue;
     if (json_object_get(*out, key)) FAIL(err, EAGLET_E_INPUT, "%s: given beside a content that says it too", key);
     json_object_set_new(*out, key, json_deep_copy(field));
   }
@@ -334,7 +389,7 @@ static enum eaglet_status normalise_tools(struct conversation *conversation, con
     if (json_string_length(tools) == 0) return EAGLET_OK;
     TRY(json_parse(&parsed, json_string_value(tools), json_string_length(tools), "tools", err));
   } else {
-    parsed = json_deep_copy(tools);
+    parsed = conversation->columnar ? without_padding(tools) : json_deep_copy(tools);
   }
   conversation->tools = parsed;
   if (!json_is_array(parsed)) FAIL(err, EAGLET_E_INPUT, "tools: expected an array, found %s", kind_of(parsed));
@@ -353,15 +408,15 @@ static enum eaglet_status normalise_source(struct conversation *conversation, co
   return EAGLET_OK;
 }
 
-static bool made_calls(const json_t *messages) {
+static bool made_calls(const struct conversation *conversation, const json_t *messages) {
   size_t i;
   const json_t *message;
   json_array_foreach(messages, i, message) {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (!role) role = json_string_value(json_object_get(message, "from"));
-    if (role && role_of(role) == ROLE_CALL) return true;
-    const json_t *content = json_object_get(message, "content"), *part;
+    const json_t *content = NULL, *part;
     size_t j;
+    if (role_of(conversation, raw_role(conversation, message)) == ROLE_CALL) return true;
+    (void)!message_field(&content, conversation, message, true, NULL);
+    if (!json_is_array(content)) continue;
     json_array_foreach(content, j, part) {
       const char *type = json_string_value(json_object_get(part, "type"));
       if (type && !strcmp(type, "tool_call")) return true;
@@ -375,7 +430,9 @@ static enum eaglet_status normalise_messages(struct conversation *conversation, 
   json_t *message, *made;
   size_t i;
   json_array_foreach(messages, i, message) {
-    enum eaglet_status status = normalise_message(conversation, &made, message, err);
+    json_t *whole = unpadded_message(conversation, message);
+    enum eaglet_status status = normalise_message(conversation, &made, whole, err);
+    json_decref(whole);
     if (status != EAGLET_OK) {
       json_decref(made);
       error_prefix(err, "message %zu", i);
@@ -383,7 +440,7 @@ static enum eaglet_status normalise_messages(struct conversation *conversation, 
     }
     json_array_append_new(conversation->messages, made);
   }
-  if (made_calls(messages)) number_calls(conversation->messages);
+  if (made_calls(conversation, messages)) number_calls(conversation->messages);
   return EAGLET_OK;
 }
 
@@ -393,11 +450,9 @@ static enum eaglet_status add_system(struct conversation *conversation, const js
   if (!system || json_is_null(system)) return EAGLET_OK;
   if (!json_is_string(system)) FAIL(err, EAGLET_E_INPUT, "system: expected a string, found %s", kind_of(system));
   if (json_string_length(system) == 0) return EAGLET_OK;
-  const char *role = json_string_value(json_object_get(first, "role"));
-  const json_t *content = json_object_get(first, "content");
-  if (!role) role = json_string_value(json_object_get(first, "from"));
-  if (!content) content = json_object_get(first, "value");
-  if (role && role_of(role) == ROLE_SYSTEM) {
+  const json_t *content = NULL;
+  if (role_of(conversation, raw_role(conversation, first)) == ROLE_SYSTEM) {
+    (void)!message_field(&content, conversation, first, true, NULL);
     if (json_equal(content, system)) return EAGLET_OK;
     FAIL(err, EAGLET_E_INPUT, "system: the row and its first message give different texts");
   }
@@ -406,16 +461,29 @@ static enum eaglet_status add_system(struct conversation *conversation, const js
   return EAGLET_OK;
 }
 
+/* Token ids instead of messages. */
+static enum eaglet_status take_tokens(struct conversation *conversation, const struct row_reading *reading, struct eaglet_error *err) {
+  struct row_tokens_read tokens;
+  TRY(row_tokens_read(&tokens, reading, err));
+  conversation->ids = tokens.ids;
+  conversation->mask = tokens.mask;
+  conversation->n_ids = tokens.n;
+  return EAGLET_OK;
+}
+
 static enum eaglet_status normalise_row(struct conversation *conversation, const json_t *row,
                                         struct eaglet_error *err) {
-  const json_t *system = json_object_get(row, "system");
-  json_t *messages = NULL;
-  TRY(row_messages(&messages, &conversation->layout, row, err));
-  enum eaglet_status status = normalise_source(conversation, json_object_get(row, "source"), err);
-  if (status == EAGLET_OK) status = normalise_tools(conversation, json_object_get(row, "tools"), err);
-  if (status == EAGLET_OK) status = add_system(conversation, system, json_array_get(messages, 0), err);
-  if (status == EAGLET_OK) status = normalise_messages(conversation, messages, err);
-  json_decref(messages);
+  const struct row_map *map = conversation->map;
+  struct row_reading reading;
+  TRY(row_layout_read(&reading, row, map, err));
+  conversation->layout = reading.layout;
+  enum eaglet_status status = normalise_source(conversation, row_value(map, row, FIELD_SOURCE, "source"), err);
+  if (status == EAGLET_OK && reading.ids) return take_tokens(conversation, &reading, err);
+  if (status == EAGLET_OK) status = normalise_tools(conversation, row_value(map, row, FIELD_TOOLS, "tools"), err);
+  if (status == EAGLET_OK)
+    status = add_system(conversation, row_value(map, row, FIELD_SYSTEM, "system"), json_array_get(reading.messages, 0), err);
+  if (status == EAGLET_OK) status = normalise_messages(conversation, reading.messages, err);
+  json_decref(reading.messages);
   return status;
 }
 
@@ -428,6 +496,7 @@ enum eaglet_status conversation_normalise(struct conversation *conversation, con
     struct conversation failed = *conversation;
     conversation_clear(conversation);
     memcpy(conversation->unknown_role, failed.unknown_role, sizeof failed.unknown_role);
+    conversation->layout = failed.layout;
   }
   return status;
 }
@@ -435,5 +504,8 @@ enum eaglet_status conversation_normalise(struct conversation *conversation, con
 void conversation_clear(struct conversation *conversation) {
   json_decref(conversation->messages);
   json_decref(conversation->tools);
-  *conversation = (struct conversation){.strip = conversation->strip};
+  free(conversation->ids);
+  free(conversation->mask);
+  *conversation = (struct conversation){
+      .strip = conversation->strip, .columnar = conversation->columnar, .map = conversation->map, .roles = conversation->roles};
 }

@@ -1,67 +1,146 @@
-/* row_source.c - see row_source.h. Lines are streamed; arrays and documents are scanned in the mapped file (or, from a pipe, in memory), so
- * that one row at a time is parsed. Owns the decision what a file is; leaves it to the JSON parser whether a row is sound. */
+/* row_source.c - see row_source.h. One window slides over the stream: [at, end) is not yet taken, and what a row needs stays in it until the
+ * row is given on. A value is found by counting brackets outside strings; the count goes on where the window ended, so that no byte is looked
+ * at twice. Owns the decision what a file is; leaves it to the JSON parser whether a row is sound. */
 #include "data/row_source.h"
 
-#include "base/buffer.h"
 #include "base/json.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PIPE_BYTES_MAX ((size_t)1 << 30) /* of an array that comes through a pipe */
+#define READ_BYTES ((size_t)256 << 10)
 
 enum shape { SHAPE_LINES, SHAPE_ARRAY, SHAPE_DOCUMENTS };
 
 struct row_source {
-  char *path;
+  struct file_stream *stream;
   enum shape shape;
-  struct file_lines *lines;   /* SHAPE_LINES; also what a pipe is read through */
-  char *first;                /* the first line of a pipe, already taken */
-  size_t n_first;
-  struct file_map map;
-  struct buffer gathered;     /* instead of map, from a pipe */
-  const char *text;           /* of the other shapes */
-  size_t length, at;
-  uint64_t line, n_rows;
-  size_t counted, line_begin; /* newlines before `counted` are in `line` */
-  bool begun, ended;
+  size_t row_bytes_max;
+  char *window;
+  size_t capacity, at, end;
+  uint64_t line;     /* of window[counted], from 1 */
+  uint64_t column;   /* bytes between the line's begin and window[counted] */
+  size_t counted;    /* at most at */
+  bool exhausted;    /* the stream has no more */
+  bool begun, ended; /* the array's '[' was taken; there are no more rows */
 };
 
-/* ---- JSON as structure ---- */
+/* ---- the window ---- */
+
+/* Newlines before `to` into the position. */
+static void count_lines(struct row_source *s, size_t to) {
+  for (const char *newline; s->counted < to && (newline = memchr(s->window + s->counted, '\n', to - s->counted));) {
+    s->counted = (size_t)(newline - s->window) + 1;
+    s->line++;
+    s->column = 0;
+  }
+  s->column += to - s->counted;
+  s->counted = to;
+}
+
+/* Reads more behind `end`; what is before `at` goes. False at the end of the stream. */
+static enum eaglet_status fill(struct row_source *s, bool *more, struct eaglet_error *err) {
+  size_t n = 0;
+  *more = false;
+  if (s->exhausted) return EAGLET_OK;
+  if (s->at > 0) {
+    count_lines(s, s->at);
+    memmove(s->window, s->window + s->at, s->end - s->at);
+    s->end -= s->at;
+    s->at = s->counted = 0;
+  }
+  MEMORY_GROW(s->window, s->capacity, s->end + READ_BYTES);
+  TRY(file_stream_read(s->stream, s->window + s->end, s->capacity - s->end, &n, err));
+  s->end += n;
+  s->exhausted = n == 0;
+  *more = n > 0;
+  return EAGLET_OK;
+}
 
 static bool is_blank_char(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-static size_t skip_blank(const char *text, size_t length, size_t at) {
-  while (at < length && is_blank_char(text[at])) at++;
-  return at;
+/* Moves to the next byte that is not blank; at == end only at the end of the stream. */
+static enum eaglet_status skip_blank(struct row_source *s, struct eaglet_error *err) {
+  bool more = true;
+  for (;;) {
+    while (s->at < s->end && is_blank_char(s->window[s->at])) s->at++;
+    if (s->at < s->end || !more) return EAGLET_OK;
+    TRY(fill(s, &more, err));
+  }
 }
 
-static size_t skip_string(const char *text, size_t length, size_t at) {
-  for (at++; at < length && text[at] != '"'; at++) {
-    if (text[at] == '\\') at++;
-  }
-  return at < length ? at + 1 : length + 1;
+/* ---- a value ---- */
+
+struct scan {
+  size_t length;    /* bytes of the value looked at */
+  size_t depth;
+  size_t string_at; /* the open string's quote, when in_string */
+  bool in_string, scalar, complete;
+};
+
+static bool is_closed_by(const char *text, size_t quote, size_t string_at) {
+  size_t n = 0;
+  while (quote - n > string_at + 1 && text[quote - n - 1] == '\\') n++;
+  return n % 2 == 0;
 }
 
-/* Where the value that begins at `at` ends; 0 when the text ends first. Brackets are counted, not matched: that is the parser's work. */
-static size_t value_end(const char *text, size_t length, size_t at) {
-  size_t depth = 0;
-  if (text[at] != '{' && text[at] != '[' && text[at] != '"') {
-    while (at < length && !is_blank_char(text[at]) && !strchr(",]}", text[at])) at++;
-    return at;
+enum byte_kind { BYTE_PLAIN, BYTE_QUOTE, BYTE_OPEN, BYTE_CLOSE };
+static const uint8_t byte_kinds[256] = {['"'] = BYTE_QUOTE, ['{'] = BYTE_OPEN, ['['] = BYTE_OPEN, ['}'] = BYTE_CLOSE, [']'] = BYTE_CLOSE};
+
+static size_t scan_string(struct scan *scan, const char *text, size_t length, size_t at) {
+  const char *quote = memchr(text + at, '"', length - at);
+  if (!quote) return length;
+  at = (size_t)(quote - text);
+  scan->in_string = !is_closed_by(text, at, scan->string_at);
+  return at + 1;
+}
+
+/* Goes on through text[0..length), the value from its first byte; complete when its end was found, which is then scan->length. Brackets are
+ * counted, not matched: that is the parser's work. */
+static void scan_more(struct scan *scan, const char *text, size_t length) {
+  size_t at = scan->length;
+  if (at == 0 && length > 0) scan->scalar = byte_kinds[(uint8_t)*text] == BYTE_PLAIN || byte_kinds[(uint8_t)*text] == BYTE_CLOSE;
+  if (scan->scalar) {
+    while (at < length && !is_blank_char(text[at]) && text[at] && !strchr(",]}", text[at])) at++;
+    scan->complete = at < length;
+    scan->length = at;
+    return;
   }
-  do {
-    char c = text[at];
-    if (c == '"') {
-      at = skip_string(text, length, at);
+  while (at < length && !scan->complete) {
+    if (scan->in_string) {
+      at = scan_string(scan, text, length, at);
     } else {
-      depth += c == '{' || c == '[';
-      depth -= c == '}' || c == ']';
+      while (at < length && byte_kinds[(uint8_t)text[at]] == BYTE_PLAIN) at++;
+      if (at == length) break;
+      enum byte_kind kind = byte_kinds[(uint8_t)text[at]];
+      scan->in_string = kind == BYTE_QUOTE;
+      scan->string_at = at;
+      scan->depth += kind == BYTE_OPEN;
+      scan->depth -= kind == BYTE_CLOSE;
       at++;
     }
-  } while (depth > 0 && at < length);
-  return depth > 0 || at > length ? 0 : at;
+    scan->complete = scan->depth == 0 && !scan->in_string;
+  }
+  scan->length = at;
+}
+
+static enum eaglet_status broken(struct row_source *s, const char *what, struct eaglet_error *err) {
+  count_lines(s, s->at);
+  FAIL(err, EAGLET_E_INPUT, "%s:%llu: column %llu: %s", file_stream_name(s->stream), (unsigned long long)s->line,
+       (unsigned long long)s->column + 1, what);
+}
+
+/* The value at `at` as far as there is one: until its end, the stream's, or the limit. */
+static enum eaglet_status scan_value(struct row_source *s, struct scan *scan, struct eaglet_error *err) {
+  bool more = true;
+  for (;;) {
+    scan_more(scan, s->window + s->at, s->end - s->at);
+    if (scan->complete || !more || scan->length > s->row_bytes_max) break;
+    TRY(fill(s, &more, err));
+  }
+  if (scan->scalar && !more) scan->complete = true; /* a number may end with the file */
+  return EAGLET_OK;
 }
 
 /* ---- what is it? ---- */
@@ -77,11 +156,12 @@ static const char *foreign_kind(const char *text, size_t n) {
                {"[\0", 2, "UTF-16 text: convert it to UTF-8"},
                {"\0{", 2, "UTF-16 text: convert it to UTF-8"},
                {"\0[", 2, "UTF-16 text: convert it to UTF-8"},
-               {"PAR1", 4, "a Parquet file: convert it to JSON lines"},
-               {"ARROW1", 6, "an Arrow file: convert it to JSON lines"},
-               {"\x1f\x8b", 2, "compressed by gzip: unpack it first"},
-               {"\x28\xb5\x2f\xfd", 4, "compressed by zstd: unpack it first"},
+               {"PAR1", 4, "a Parquet file that comes packed or through a pipe: it is read from its end, so put it into a plain file"},
+               {"ARROW1", 6, "an Arrow file: convert it to Parquet or JSON lines"},
+               {"\x1f\x8b", 2, "packed by gzip twice: unpack it once"},
+               {"\x28\xb5\x2f\xfd", 4, "packed by zstd twice: unpack it once"},
                {"\xfd" "7zXZ", 5, "compressed by xz: unpack it first"},
+               {"\x04\x22\x4d\x18", 4, "compressed by lz4: unpack it first"},
                {"BZh", 3, "compressed by bzip2: unpack it first"},
                {"PK\x03\x04", 4, "a ZIP archive: unpack it first"},
                {"version https://git-lfs", 23, "a Git LFS pointer, not the data: fetch it with `git lfs pull`"},
@@ -92,94 +172,101 @@ static const char *foreign_kind(const char *text, size_t n) {
   return NULL;
 }
 
-/* An array whose first element is a message is one conversation, not an array of rows. */
-static bool holds_messages(const char *text, size_t length, size_t at) {
+static bool is_message(const char *text, size_t length) {
   json_t *first = NULL;
-  at = skip_blank(text, length, at + 1);
-  size_t end = at < length && text[at] == '{' ? value_end(text, length, at) : 0;
-  if (end == 0 || json_parse(&first, text + at, end - at, "row", NULL) != EAGLET_OK) return false;
+  if (json_parse(&first, text, length, "row", NULL) != EAGLET_OK) return false;
   bool message = json_object_get(first, "role") || (json_object_get(first, "from") && json_object_get(first, "value"));
   json_decref(first);
   return message;
 }
 
-/* text[at] is the first byte that is not blank. */
-static enum shape shape_of(const char *text, size_t length, size_t at) {
-  if (at == length || (text[at] != '{' && text[at] != '[')) return SHAPE_LINES;
-  const char *newline = memchr(text + at, '\n', length - at);
-  size_t line_end = newline ? (size_t)(newline - text) : length, end = value_end(text, line_end, at);
-  if (end > 0) { /* the first line holds a whole value */
-    bool alone = skip_blank(text, line_end, end) == line_end && skip_blank(text, length, line_end) == length;
-    return alone && text[at] == '[' && !holds_messages(text, length, at) ? SHAPE_ARRAY : SHAPE_LINES;
+/* A value that ends in its first line makes JSON lines, one that goes on documents. A line that breaks off inside a string, or a value that
+ * never ends, is a broken line and told as one. */
+static enum eaglet_status shape_of_value(struct row_source *s, struct eaglet_error *err) {
+  struct scan scan = {0};
+  bool more = true, split = false;
+  s->shape = SHAPE_LINES;
+  while (!scan.complete && scan.length <= s->row_bytes_max) {
+    size_t from = scan.length;
+    const char *text = s->window + s->at;
+    const char *newline = memchr(text + from, '\n', s->end - s->at - from);
+    size_t stop = newline && !split ? (size_t)(newline - text) : s->end - s->at;
+    scan_more(&scan, text, stop);
+    if (scan.complete) break;
+    if (newline && !split) {
+      if (scan.in_string) return EAGLET_OK;
+      split = true;
+      continue;
+    }
+    if (!more) return EAGLET_OK;
+    TRY(fill(s, &more, err));
   }
-  if (text[at] == '[') return holds_messages(text, length, at) ? SHAPE_DOCUMENTS : SHAPE_ARRAY;
-  return value_end(text, length, at) > 0 ? SHAPE_DOCUMENTS : SHAPE_LINES; /* a broken line is told as a line */
-}
-
-static enum eaglet_status judge(struct row_source *s, const char *text, size_t length, struct eaglet_error *err) {
-  const char *kind = foreign_kind(text, length);
-  if (kind) FAIL(err, EAGLET_E_INPUT, "%s: is %s", s->path, kind);
-  s->at = length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
-  s->shape = shape_of(text, length, skip_blank(text, length, s->at));
-  s->text = text;
-  s->length = length;
-  s->line = 1;
-  s->counted = s->line_begin = s->at;
+  if (split && scan.complete) s->shape = SHAPE_DOCUMENTS;
   return EAGLET_OK;
 }
 
-/* ---- pipes ---- */
+/* Where the array's first element begins, from `at`; 0 when the stream ends first. What is looked at stays in the window. */
+static enum eaglet_status find_element(struct row_source *s, size_t *offset, struct eaglet_error *err) {
+  bool more = true;
+  for (*offset = 1; *offset <= s->row_bytes_max;) {
+    if (s->at + *offset == s->end) {
+      TRY(fill(s, &more, err));
+      if (!more) break;
+    }
+    if (!is_blank_char(s->window[s->at + *offset])) return EAGLET_OK;
+    ++*offset;
+  }
+  *offset = 0;
+  return EAGLET_OK;
+}
 
-static enum eaglet_status gather(struct row_source *s, struct eaglet_error *err) {
-  const char *line;
-  size_t length;
+/* An array whose first element is a message is one conversation, not an array of rows; so is an empty one with something behind it. */
+static enum eaglet_status shape_of_array(struct row_source *s, struct eaglet_error *err) {
+  size_t offset;
+  bool more = true;
+  s->shape = SHAPE_ARRAY;
+  TRY(find_element(s, &offset, err));
+  if (offset == 0) return EAGLET_OK;
+  if (s->window[s->at + offset] == ']') {
+    size_t next = offset + 1;
+    for (;; next++) {
+      if (s->at + next == s->end) TRY(fill(s, &more, err));
+      if (!more || next > s->row_bytes_max) return EAGLET_OK;
+      if (!is_blank_char(s->window[s->at + next])) return shape_of_value(s, err);
+    }
+  }
+  if (s->window[s->at + offset] != '{') return EAGLET_OK;
+  struct scan scan = {0};
   for (;;) {
-    TRY(file_lines_next(s->lines, &line, &length, err));
-    if (!line) return EAGLET_OK;
-    if (s->gathered.length + length > PIPE_BYTES_MAX)
-      FAIL(err, EAGLET_E_INPUT, "%s: an array of more than %zu bytes through a pipe: put it into a file", s->path, PIPE_BYTES_MAX);
-    buffer_append(&s->gathered, line, length);
-    buffer_append_char(&s->gathered, '\n');
+    scan_more(&scan, s->window + s->at + offset, s->end - s->at - offset);
+    if (scan.complete) break;
+    if (!more || scan.length > s->row_bytes_max) return EAGLET_OK;
+    TRY(fill(s, &more, err));
   }
+  return is_message(s->window + s->at + offset, scan.length) ? shape_of_value(s, err) : EAGLET_OK;
 }
 
-/* Lines go on being streamed; anything else is taken whole. */
-static enum eaglet_status open_pipe(struct row_source *s, struct eaglet_error *err) {
-  const char *line;
-  size_t length;
-  do {
-    TRY(file_lines_next(s->lines, &line, &length, err));
-  } while (line && skip_blank(line, length, 0) == length);
-  if (!line) return EAGLET_OK;
-  const char *kind = foreign_kind(line, length);
-  if (kind) FAIL(err, EAGLET_E_INPUT, "%s: is %s", s->path, kind);
-  size_t at = skip_blank(line, length, 0), end = value_end(line, length, at);
-  if (line[at] == '[' || (line[at] == '{' && end == 0)) {
-    for (uint64_t n = 1; n < file_lines_number(s->lines); n++) buffer_append_char(&s->gathered, '\n');
-    buffer_append(&s->gathered, line, length);
-    buffer_append_char(&s->gathered, '\n');
-    TRY(gather(s, err));
-    TRY(judge(s, s->gathered.data, s->gathered.length, err));
-    if (s->shape == SHAPE_LINES) s->shape = SHAPE_DOCUMENTS; /* the pipe is spent: take the same lines from memory */
-    return EAGLET_OK;
-  }
-  s->first = memory_copy_span(line, length);
-  s->n_first = length;
+static enum eaglet_status judge(struct row_source *s, struct eaglet_error *err) {
+  bool more = true;
+  while (s->end < 32 && more) TRY(fill(s, &more, err)); /* more than any kind's first bytes */
+  const char *kind = foreign_kind(s->window, s->end);
+  if (kind) FAIL(err, EAGLET_E_INPUT, "%s: is %s", file_stream_name(s->stream), kind);
+  if (s->end >= 3 && !memcmp(s->window, "\xef\xbb\xbf", 3)) s->at = s->counted = 3;
+  TRY(skip_blank(s, err));
+  if (s->at == s->end) return EAGLET_OK;
+  if (s->window[s->at] == '[') return shape_of_array(s, err);
+  if (s->window[s->at] == '{') return shape_of_value(s, err);
   return EAGLET_OK;
 }
 
-enum eaglet_status row_source_open(struct row_source **source, const char *path, struct eaglet_error *err) {
+enum eaglet_status row_source_open(struct row_source **source, const char *path, size_t row_bytes_max, struct eaglet_error *err) {
   struct row_source *s = memory_alloc(sizeof *s);
   *source = NULL;
-  s->path = memory_copy_string(strcmp(path, "-") == 0 ? "standard input" : path);
-  buffer_init(&s->gathered);
-  enum eaglet_status status = EAGLET_OK;
-  bool regular = strcmp(path, "-") != 0 && file_is_regular(path);
-  if (regular) TRY_GOTO(file_map_open(&s->map, path, err), done);
-  if (regular) TRY_GOTO(judge(s, (const char *)s->map.data, s->map.length, err), done);
-  if (!regular || s->shape == SHAPE_LINES) TRY_GOTO(file_lines_open(&s->lines, path, err), done);
-  if (!regular) TRY_GOTO(open_pipe(s, err), done);
-done:
+  s->row_bytes_max = row_bytes_max ? row_bytes_max : ROW_BYTES_MAX_DEFAULT;
+  s->line = 1;
+  s->shape = SHAPE_LINES;
+  enum eaglet_status status = file_stream_open(&s->stream, path, err);
+  if (status == EAGLET_OK) status = judge(s, err);
   if (status != EAGLET_OK) {
     row_source_close(s);
     return status;
@@ -190,76 +277,104 @@ done:
 
 void row_source_close(struct row_source *s) {
   if (!s) return;
-  file_lines_close(s->lines);
-  file_map_close(&s->map);
-  buffer_clear(&s->gathered);
-  free(s->first);
-  free(s->path);
+  file_stream_close(s->stream);
+  free(s->window);
   free(s);
 }
 
 /* ---- rows ---- */
 
+static void locate(struct row_source *s, struct row_text *row) {
+  count_lines(s, s->at);
+  row->line = s->line;
+  row->column = s->column + 1;
+}
+
+/* Gives up what is left of a line that is too long. */
+static enum eaglet_status pass_line(struct row_source *s, struct row_text *row, struct eaglet_error *err) {
+  bool more = true;
+  locate(s, row);
+  row->text = "";
+  row->too_long = true;
+  for (;;) {
+    const char *newline = memchr(s->window + s->at, '\n', s->end - s->at);
+    s->at = newline ? (size_t)(newline - s->window) : s->end;
+    if (newline || !more) return EAGLET_OK;
+    TRY(fill(s, &more, err));
+  }
+}
+
+/* Blank lines are no rows; blanks before a row count in its column. A line begins where skip_blank stands or earlier in the same line. */
 static enum eaglet_status next_line(struct row_source *s, struct row_text *row, struct eaglet_error *err) {
-  if (s->first && !s->begun) {
-    *row = (struct row_text){.text = s->first, .length = s->n_first, .line = file_lines_number(s->lines), .column = 1};
-    s->begun = true;
-    return EAGLET_OK;
+  size_t searched = 0;
+  bool more = true;
+  const char *newline = NULL;
+  TRY(skip_blank(s, err));
+  s->ended = s->at == s->end;
+  if (s->ended) return EAGLET_OK;
+  for (;;) {
+    newline = memchr(s->window + s->at + searched, '\n', s->end - s->at - searched);
+    if (newline || !more) break;
+    searched = s->end - s->at;
+    if (searched > s->row_bytes_max) return pass_line(s, row, err);
+    TRY(fill(s, &more, err));
   }
-  do {
-    TRY(file_lines_next(s->lines, &row->text, &row->length, err));
-  } while (row->text && skip_blank(row->text, row->length, 0) == row->length);
-  row->line = file_lines_number(s->lines);
-  row->column = 1;
-  return EAGLET_OK;
-}
-
-static void locate(struct row_source *s, size_t at, uint64_t *line, uint64_t *column) {
-  for (const char *newline; (newline = memchr(s->text + s->counted, '\n', at - s->counted));) {
-    s->counted = s->line_begin = (size_t)(newline - s->text) + 1;
-    s->line++;
-  }
-  s->counted = at;
-  *line = s->line;
-  *column = at - s->line_begin + 1;
-}
-
-static enum eaglet_status broken(struct row_source *s, size_t at, const char *what, struct eaglet_error *err) {
-  uint64_t line, column;
-  locate(s, at, &line, &column);
-  FAIL(err, EAGLET_E_INPUT, "%s:%llu: column %llu: %s", s->path, (unsigned long long)line, (unsigned long long)column, what);
-}
-
-/* The row that begins at s->at. */
-static enum eaglet_status take_value(struct row_source *s, struct row_text *row, struct eaglet_error *err) {
-  size_t end = value_end(s->text, s->length, s->at);
-  if (end == 0) return broken(s, s->at, "this row does not end before the file does (cut short?)", err);
-  if (end == s->at) return broken(s, s->at, "expected a JSON value", err);
-  row->text = s->text + s->at;
+  size_t end = newline ? (size_t)(newline - s->window) : s->end;
+  if (end - s->at > s->row_bytes_max) return pass_line(s, row, err);
+  locate(s, row);
+  row->text = s->window + s->at;
   row->length = end - s->at;
-  locate(s, s->at, &row->line, &row->column);
   s->at = end;
-  s->n_rows++;
   return EAGLET_OK;
+}
+
+/* The row that begins at `at`. */
+static enum eaglet_status take_value(struct row_source *s, struct row_text *row, struct eaglet_error *err) {
+  struct scan scan = {0};
+  TRY(scan_value(s, &scan, err));
+  if (scan.length > s->row_bytes_max) {
+    count_lines(s, s->at);
+    FAIL(err, EAGLET_E_INPUT, "%s:%llu: this row has more than %zu MiB (--max-row)", file_stream_name(s->stream), (unsigned long long)s->line,
+         s->row_bytes_max >> 20);
+  }
+  if (!scan.complete) return broken(s, "this row does not end before the file does (cut short?)", err);
+  if (scan.length == 0) return broken(s, "expected a JSON value", err);
+  locate(s, row);
+  row->text = s->window + s->at;
+  row->length = scan.length;
+  s->at += scan.length;
+  return EAGLET_OK;
+}
+
+/* To the first element, over '['. */
+static enum eaglet_status begin_array(struct row_source *s, struct eaglet_error *err) {
+  s->begun = true;
+  s->at++;
+  return skip_blank(s, err);
 }
 
 static enum eaglet_status next_element(struct row_source *s, struct row_text *row, struct eaglet_error *err) {
-  s->at = skip_blank(s->text, s->length, s->at);
-  if (!s->begun) s->at = skip_blank(s->text, s->length, s->at + 1); /* the array's '[' */
+  static const char *const cut = "the array does not end before the file does (cut short?)";
   bool first = !s->begun;
-  s->begun = true;
-  if (s->at == s->length) return broken(s, s->at, "the array does not end before the file does (cut short?)", err);
-  if (s->text[s->at] == ']') {
-    s->at = skip_blank(s->text, s->length, s->at + 1);
+  TRY(skip_blank(s, err));
+  if (first) TRY(begin_array(s, err));
+  if (s->at == s->end) return broken(s, cut, err);
+  if (s->window[s->at] == ']') {
+    s->at++;
+    TRY(skip_blank(s, err));
     s->ended = true;
-    return s->at == s->length ? EAGLET_OK : broken(s, s->at, "expected nothing behind the array", err);
+    return s->at == s->end ? EAGLET_OK : broken(s, "expected nothing behind the array", err);
   }
   if (!first) {
-    if (s->text[s->at] != ',') return broken(s, s->at, "expected ',' or ']' behind a row of the array", err);
-    size_t comma = s->at;
-    s->at = skip_blank(s->text, s->length, s->at + 1);
-    if (s->at < s->length && s->text[s->at] == ']') return broken(s, comma, "a comma before the end of the array: not valid JSON", err);
-    if (s->at == s->length) return broken(s, s->at, "the array does not end before the file does (cut short?)", err);
+    if (s->window[s->at] != ',') return broken(s, "expected ',' or ']' behind a row of the array", err);
+    count_lines(s, s->at);
+    uint64_t line = s->line, column = s->column + 1;
+    s->at++;
+    TRY(skip_blank(s, err));
+    if (s->at < s->end && s->window[s->at] == ']')
+      FAIL(err, EAGLET_E_INPUT, "%s:%llu: column %llu: a comma before the end of the array: not valid JSON", file_stream_name(s->stream),
+           (unsigned long long)line, (unsigned long long)column);
+    if (s->at == s->end) return broken(s, cut, err);
   }
   return take_value(s, row, err);
 }
@@ -268,12 +383,8 @@ enum eaglet_status row_source_next(struct row_source *s, struct row_text *row, s
   *row = (struct row_text){0};
   if (s->ended) return EAGLET_OK;
   if (s->shape == SHAPE_ARRAY) return next_element(s, row, err);
-  if (s->shape == SHAPE_LINES) {
-    TRY(next_line(s, row, err));
-    s->ended = !row->text;
-    return EAGLET_OK;
-  }
-  s->at = skip_blank(s->text, s->length, s->at);
-  s->ended = s->at == s->length;
+  if (s->shape == SHAPE_LINES) return next_line(s, row, err);
+  TRY(skip_blank(s, err));
+  s->ended = s->at == s->end;
   return s->ended ? EAGLET_OK : take_value(s, row, err);
 }

@@ -12,6 +12,7 @@ void intake_release(struct intake *intake) {
   json_decref(intake->dropped);
   json_decref(intake->notes);
   json_decref(intake->layouts);
+  json_decref(intake->reading);
   *intake = (struct intake){0};
 }
 
@@ -68,6 +69,11 @@ static const char *reason_to_drop(const json_t *messages, bool regenerate) {
   return NULL;
 }
 
+void intake_note_reading(struct intake *intake, const struct dataset_reader *reader) {
+  json_decref(intake->reading);
+  intake->reading = dataset_describe(reader);
+}
+
 bool intake_admit(struct intake *intake, struct conversation *conversation, bool regenerate) {
   json_t *messages = conversation->messages;
   intake->n_read++;
@@ -77,6 +83,10 @@ bool intake_admit(struct intake *intake, struct conversation *conversation, bool
     snprintf(words, sizeof words, "unknown role '%s'", conversation->unknown_role);
     intake_drop(intake, words);
     return false;
+  }
+  if (conversation->ids) {
+    if (regenerate) intake_drop(intake, "token ids, which cannot be regenerated");
+    return !regenerate;
   }
   const char *reason = reason_to_drop(messages, regenerate);
   if (!reason) {

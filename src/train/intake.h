@@ -9,6 +9,7 @@ struct intake {
   json_t *dropped;                      /* {reason: count} */
   json_t *notes;                        /* {what was changed or kept: count} */
   json_t *layouts;                      /* {layout of the rows read: count} */
+  json_t *reading;                      /* what dataset_describe told of the data, or NULL */
   char first_refused[EAGLET_ERROR_MAX]; /* why the first conversation that the template refused was refused, with
                                            file:line */
 };
@@ -24,6 +25,9 @@ void intake_refused(struct intake *intake, const struct conversation *conversati
 /* "empty conversation (3), no user turn (1)" for an error that says why nothing is left. */
 void intake_describe(const struct intake *intake, char *text, size_t size);
 void count_up(json_t *counts, const char *name, uint64_t n); /* counts[name] += n */
+
+/* Takes the reader's account of files, fields, roles and bad rows, in place of an earlier one. */
+void intake_note_reading(struct intake *intake, const struct dataset_reader *reader);
 
 /* Role of message i, "" past the end. */
 const char *message_role(const json_t *messages, size_t i);

@@ -83,7 +83,8 @@ enum eaglet_status overlap_read(struct overlap *overlap, const char *const *path
   struct dataset_reader *reader = NULL;
   struct conversation conversation = {0};
   bool more = true;
-  TRY(dataset_open(&reader, paths, n_paths, err));
+  const struct dataset_params params = {.paths = paths, .n_paths = n_paths};
+  TRY(dataset_open(&reader, &params, err));
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
     status = dataset_next(reader, &conversation, &more, err);

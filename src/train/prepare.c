@@ -136,6 +136,7 @@ static void batch_drop_last(struct batch *batch) {
 
 /* Touches nothing but the item: items are made on all threads at once. */
 static void make_rows(const struct preparation *p, struct item *item) {
+  if (item->conversation.ids) return;
   item->reason = overlap_found(&p->overlap, item->conversation.messages) ? "overlaps a prompt of --keep-out" : NULL;
   if (item->reason) return;
   item->status = p->params.regenerate
@@ -151,10 +152,27 @@ static void count_replies(struct preparation *p, const struct reply_list *replie
   }
 }
 
+/* A row that is token ids already, as it is. That the target's tokenizer made them cannot be checked, only that it could have. */
+static enum eaglet_status add_given_tokens(struct preparation *p, const struct conversation *conversation, const struct row_origin *origin,
+                                           struct eaglet_error *err) {
+  struct row_tokens row = {.ids = conversation->ids, .mask = conversation->mask, .n = conversation->n_ids};
+  uint64_t n_before = p->n_kept;
+  for (size_t i = 0; i < row.n; i++) {
+    if (row.ids[i] >= p->facts.n_vocab)
+      FAIL(err, EAGLET_E_INPUT, "%s:%llu: token id %d at %zu: expected ids below %d, the target's vocabulary", conversation->path,
+           (unsigned long long)conversation->line, row.ids[i], i, p->facts.n_vocab);
+  }
+  count_up(p->intake.notes, "token ids as given: that they are this tokenizer's was not checked", 1);
+  TRY(add_row(p, &row, origin, is_validation(p, &row), err));
+  p->n_conversations += p->n_kept > n_before;
+  return EAGLET_OK;
+}
+
 static enum eaglet_status add_item(struct preparation *p, struct item *item, struct eaglet_error *err) {
   const struct row_origin origin = {.source = item->conversation.source,
                                     .language = language_of_messages(item->conversation.messages)};
   uint64_t n_before = p->n_kept;
+  if (item->conversation.ids) return add_given_tokens(p, &item->conversation, &origin, err);
   if (item->status == EAGLET_E_INPUT) {
     intake_refused(&p->intake, &item->conversation, &item->err);
     return EAGLET_OK;
@@ -226,8 +244,10 @@ static enum eaglet_status read_data(struct preparation *p, struct dataset_reader
 
 static enum eaglet_status add_data(struct preparation *p, struct batch *batch, struct eaglet_error *err) {
   struct dataset_reader *reader = NULL;
-  TRY(dataset_open(&reader, p->params.data, p->params.n_data, err));
+  const struct dataset_params data = dataset_params_of(&p->params);
+  TRY(dataset_open(&reader, &data, err));
   enum eaglet_status status = read_data(p, reader, batch, err);
+  intake_note_reading(&p->intake, reader);
   dataset_close(reader);
   return status;
 }
@@ -302,6 +322,7 @@ static json_t *make_report(const struct preparation *p) {
                 "trained_share", (double)p->n_trained / (double)p->n_tokens, "special_in_content",
                 (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes,
                 "layouts", p->intake.layouts, "sources", sources);
+  if (p->intake.reading) json_object_set(report, "reading", p->intake.reading);
   if (*p->intake.first_refused) json_object_set_new(report, "first_refused", json_string(p->intake.first_refused));
   if (p->params.regenerate) {
     json_object_set_new(report, "regenerated",

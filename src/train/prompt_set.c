@@ -72,7 +72,8 @@ enum eaglet_status prompt_set_read(struct prompt_set *set, const struct prompt_s
   bool more = true;
   *set = (struct prompt_set){0};
   intake_init(&set->intake);
-  enum eaglet_status status = dataset_open(&reader, params->paths, params->n_paths, err);
+  const struct dataset_params data = {.paths = params->paths, .n_paths = params->n_paths};
+  enum eaglet_status status = dataset_open(&reader, &data, err);
   while (status == EAGLET_OK && more) {
     status = dataset_next(reader, &conversation, &more, err);
     if (status == EAGLET_OK && more) status = add_prompt(set, &conversation, params, renderer, err);

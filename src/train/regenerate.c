@@ -112,7 +112,8 @@ static enum eaglet_status count_total(struct regeneration *r, struct eaglet_erro
   for (size_t i = 0; i < p->n_data; i++) {
     if (strcmp(p->data[i], "-") == 0) return EAGLET_OK; /* standard input cannot be read twice */
   }
-  TRY(dataset_open(&reader, p->data, p->n_data, err));
+  const struct dataset_params data = dataset_params_of(p);
+  TRY(dataset_open(&reader, &data, err));
   intake_init(&intake);
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
@@ -303,7 +304,8 @@ static enum eaglet_status run(struct regeneration *r, struct eaglet_error *err) 
   json_decref(settings);
   TRY(status);
   TRY(count_total(r, err));
-  TRY(dataset_open(&r->reader, p->data, p->n_data, err));
+  const struct dataset_params data = dataset_params_of(p);
+  TRY(dataset_open(&r->reader, &data, err));
   r->started = time_now();
   TRY(generate_all(r, err));
   return regenerated_file_read(&r->file, err);
@@ -316,6 +318,7 @@ static void drop_working_state(struct regeneration *r) {
   r->n_places = 0;
   engine_close(r->engine);
   r->engine = NULL;
+  if (r->reader) intake_note_reading(r->params.intake, r->reader);
   dataset_close(r->reader);
   r->reader = NULL;
 }

@@ -164,7 +164,7 @@ static enum eaglet_status read_all(const char *const *paths, size_t n_paths, jso
   struct dataset_reader *reader;
   struct conversation conversation = {0};
   bool more = true;
-  TRY(dataset_open(&reader, paths, n_paths, err));
+  TRY(dataset_open(&reader, &(struct dataset_params){.paths = paths, .n_paths = n_paths}, err));
   enum eaglet_status status = EAGLET_OK;
   while (status == EAGLET_OK && more) {
     status = dataset_next(reader, &conversation, &more, err);
@@ -393,9 +393,10 @@ static void test_broken_shapes(void **state) {
       {"{\n\"messages\": [\n", ":1: row: line 1", 0},
       {"\xff\xfe{\0", ": is UTF-16 text: convert it to UTF-8", 4},
       {"{\0\"\0", ": is UTF-16 text: convert it to UTF-8", 4},
-      {"PAR1....", ": is a Parquet file: convert it to JSON lines", 0},
-      {"\x1f\x8b\x08", ": is compressed by gzip: unpack it first", 0},
-      {"\x28\xb5\x2f\xfd.", ": is compressed by zstd: unpack it first", 0},
+      {"PAR1....", "data.json: is a Parquet file", 0},
+      {"\x1f\x8b\x08", "data.json: the packed data ends in the middle (cut short?)", 0},
+      {"\x28\xb5\x2f\xfd.", "data.json: the packed data ends in the middle (cut short?)", 0},
+      {"\x1f\x8b\x07nonsense", "data.json: the gzip data is corrupt: ", 0},
       {"<!DOCTYPE html>", ": is an HTML or XML page, not data", 0},
       {"version https://git-lfs.github.com/spec/v1\n", ": is a Git LFS pointer, not the data", 0},
       {"instruction,output\nAdd,3\n", ":1: row: line 1 column", 0},
@@ -418,7 +419,7 @@ static void test_unknown_role(void **state) {
   struct conversation conversation = {0};
   struct eaglet_error err = {0};
   bool more;
-  assert_ok(dataset_open(&reader, (const char *const *)&path, 1, &err), &err);
+  assert_ok(dataset_open(&reader, &(struct dataset_params){.paths = (const char *const *)&path, .n_paths = 1}, &err), &err);
   for (int i = 0; i < 3; i++) {
     assert_ok(dataset_next(reader, &conversation, &more, &err), &err);
     assert_true(more);

@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t length) {
   int fd = memfd_create("rows", 0);
   ASSERT(fd >= 0 && write(fd, data, length) == (ssize_t)length);
   char *path = memory_format("/proc/self/fd/%d", fd);
-  ASSERT(dataset_open(&reader, (const char *const *)&path, 1, &err) == EAGLET_OK);
+  ASSERT(dataset_open(&reader, &(struct dataset_params){.paths = (const char *const *)&path, .n_paths = 1}, &err) == EAGLET_OK);
   while (more) {
     if (dataset_next(reader, &conversation, &more, &err) != EAGLET_OK) {
       ASSERT(err.status == EAGLET_E_INPUT && err.message[0]);

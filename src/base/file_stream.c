@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PACKED_BYTES ((size_t)256 << 10)
+#define PACKED_BYTES ((size_t)64 << 10)
 #define MAGIC_BYTES 4 /* enough to tell a packing */
 
 struct file_stream {

@@ -38,7 +38,7 @@ static enum eaglet_status add_folder(struct file_list *files, struct file_list *
   }
   file_list_clear(&entries);
   if (files->n == n_before)
-    FAIL(err, EAGLET_E_INPUT, "%s: expected data files in this folder (.jsonl .json .ndjson .parquet, also .gz or .zst), found none", path);
+    FAIL(err, EAGLET_E_INPUT, "%s: expected data files in this folder (.jsonl .json .ndjson .parquet, also .gz or .zst), found none (folders inside it are not looked into)", path);
   return EAGLET_OK;
 }
 

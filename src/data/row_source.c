@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_BYTES ((size_t)256 << 10)
+#define READ_BYTES ((size_t)64 << 10)
 
 enum shape { SHAPE_LINES, SHAPE_ARRAY, SHAPE_DOCUMENTS };
 

@@ -459,6 +459,49 @@ static void test_damage(void **state) {
 
 /* ---- other people's files ---- */
 
+static json_t *read_lines(const char *path) {
+  struct file_lines *lines;
+  struct eaglet_error err = {0};
+  json_t *rows = json_array();
+  assert_ok(file_lines_open(&lines, path, &err), &err);
+  for (;;) {
+    const char *line;
+    size_t length;
+    assert_ok(file_lines_next(lines, &line, &length, &err), &err);
+    if (!line) break;
+    json_array_append_new(rows, json_loadb(line, length, 0, NULL));
+  }
+  file_lines_close(lines);
+  return rows;
+}
+
+/* pyarrow's, made by tests/reference/make_parquet.py. */
+static void test_reference_files(void **state) {
+  (void)state;
+  const char *root = getenv("EAGLET_TEST_ROOT");
+  char *directory = file_join(root ? root : ".", "tests/data/parquet");
+  struct file_list list = {0};
+  if (!file_is_directory(directory) || file_list_directory(&list, directory, NULL) != EAGLET_OK) printf("skip: tests/data/parquet is not there\n");
+  for (size_t i = 0; i < list.n; i++) {
+    char *path = file_join(directory, list.names[i]), *ending = strstr(path, ".parquet");
+    if (ending && strstr(list.names[i], "refused_")) {
+      char *word = memory_copy_string(strstr(path, "refused_") + 8);
+      *strchr(word, '_') = '\0';
+      assert_refused(path, NULL, word);
+      free(word);
+    } else if (ending) {
+      char *lines_path = memory_format("%.*s.jsonl", (int)(ending - path), path);
+      json_t *expected = read_lines(lines_path);
+      assert_rows(path, expected, list.names[i]);
+      json_decref(expected);
+      free(lines_path);
+    }
+    free(path);
+  }
+  file_list_clear(&list);
+  free(directory);
+}
+
 static void test_foreign_files(void **state) {
   (void)state;
   static const struct {
@@ -472,18 +515,7 @@ static void test_foreign_files(void **state) {
     if (!path) return;
     snprintf(name, sizeof name, "public/parquet/%s.expected.jsonl", cases[i].expected);
     char *lines_path = shared_path(name);
-    struct file_lines *lines;
-    struct eaglet_error err = {0};
-    json_t *expected = json_array();
-    assert_ok(file_lines_open(&lines, lines_path, &err), &err);
-    for (;;) {
-      const char *line;
-      size_t length;
-      assert_ok(file_lines_next(lines, &line, &length, &err), &err);
-      if (!line) break;
-      json_array_append_new(expected, json_loadb(line, length, 0, NULL));
-    }
-    file_lines_close(lines);
+    json_t *expected = read_lines(lines_path);
     assert_true(json_array_size(expected) >= 150);
     assert_rows(path, expected, cases[i].file);
     json_decref(expected);
@@ -504,6 +536,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_projection, scratch_create, scratch_remove),
       cmocka_unit_test_setup_teardown(test_row_limit, scratch_create, scratch_remove),
       cmocka_unit_test_setup_teardown(test_damage, scratch_create, scratch_remove),
+      cmocka_unit_test(test_reference_files),
       cmocka_unit_test(test_foreign_files),
   };
   return cmocka_run_group_tests_name("parquet", tests, NULL, NULL);

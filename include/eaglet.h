@@ -374,6 +374,7 @@ struct eaglet_prepare_params {
   double trained_max;      /* share of trained tokens above which the mask is taken for wrong; 0: 0.95 */
   const char *const *keep_out; /* [n_keep_out] files of prompts: conversations that hold one of them are dropped */
   size_t n_keep_out;
+  bool force;              /* prepare again what was prepared from the same data with the same settings */
   bool special_in_content;
   const char *arguments_json; /* variables for the template, as in struct eaglet_render_params */
   bool regenerate;         /* replace each assistant turn by the target's own answer */

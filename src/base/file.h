@@ -62,6 +62,7 @@ struct file_stream;
 enum eaglet_status file_stream_open(struct file_stream **stream, const char *path, struct eaglet_error *err) MUST_USE;
 /* Some bytes, at most size; *n is 0 only at the end (or when size is). */
 enum eaglet_status file_stream_read(struct file_stream *stream, void *bytes, size_t size, size_t *n, struct eaglet_error *err) MUST_USE;
+uint64_t file_stream_position(const struct file_stream *stream); /* bytes of the input read so far, packed as they stand */
 const char *file_stream_name(const struct file_stream *stream); /* the path, or "standard input"; borrowed */
 void file_stream_close(struct file_stream *stream);
 

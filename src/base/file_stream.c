@@ -21,6 +21,7 @@ struct file_stream {
   char *name;
   uint8_t *packed; /* [PACKED_BYTES] read and not yet given on */
   size_t packed_at, packed_end;
+  uint64_t n_read; /* bytes that the descriptor gave */
   struct unpacker *unpacker; /* NULL: bytes as they are */
   bool told, ended;          /* told: the first bytes were looked at; ended: the descriptor has no more */
 };
@@ -33,6 +34,7 @@ static enum eaglet_status read_some(struct file_stream *s, void *bytes, size_t s
   if (got < 0) return file_failed(err, s->name, "read");
   s->ended = got == 0;
   *n = (size_t)got;
+  s->n_read += *n;
   return EAGLET_OK;
 }
 
@@ -55,6 +57,8 @@ enum eaglet_status file_stream_open(struct file_stream **stream, const char *pat
 }
 
 const char *file_stream_name(const struct file_stream *s) { return s->name; }
+
+uint64_t file_stream_position(const struct file_stream *s) { return s->n_read; }
 
 /* A pipe may give its first bytes one by one. */
 static enum eaglet_status tell_packing(struct file_stream *s, struct eaglet_error *err) {

@@ -46,6 +46,9 @@ static void print_reading(const json_t *reading) {
 }
 
 static void print_prepared(const json_t *document) {
+  const char *again = json_string_value(json_object_get(document, "prepared_again"));
+  if (json_is_true(json_object_get(document, "reused"))) printf("prepared before from the same data with the same settings: kept as it is (--force prepares again)\n");
+  if (again) printf("prepared again, because of %s\n", again);
   printf("%.0f conversations read, %.0f kept in %.0f rows, %.0f tokens, %.0f trained (%.1f %%)\n", cli_number(document, "rows_read"),
          cli_number(document, "conversations_kept"), cli_number(document, "rows_kept"), cli_number(document, "tokens"), cli_number(document, "trained_tokens"), 100 * cli_number(document, "trained_share"));
   print_sources(document);
@@ -87,6 +90,7 @@ int cmd_prepare(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_DOUBLE, .name = "max-trained", .value = &trained_max, .argument = "PERCENT", .help = "refuse data of which more is trained: its mask is likely wrong (default 95)", .min = 1, .max = 100},
       {.kind = OPTION_LIST, .name = "keep-out", .value = &keep_out, .argument = "FILE", .help = "prompts of test sets: conversations that hold one are dropped"},
       {.kind = OPTION_FLAG, .name = "allow-special-in-content", .value = &params.special_in_content, .help = "special-token text inside messages becomes special tokens"},
+      {.kind = OPTION_FLAG, .name = "force", .value = &params.force, .help = "prepare again even when nothing changed since"},
       CLI_TEMPLATE_ARG(arguments),
       {.kind = OPTION_FLAG, .name = "regenerate", .value = &params.regenerate, .help = "replace each assistant turn by the target's own answer (on-policy data)"},
       {.kind = OPTION_FLOAT, .name = "temperature", .value = &params.temperature, .argument = "T", .help = "of the regeneration (default 0: greedy)", .min = 0, .max = 10},

@@ -22,6 +22,7 @@
 struct dataset_reader {
   struct file_list files, ignored;
   size_t file; /* the one being read */
+  uint64_t n_bytes, n_bytes_done; /* of all files, 0: not known; of those read */
   struct row_source *rows;
   struct parquet_file *table; /* instead of rows */
   uint64_t n_rows;            /* of that file so far */
@@ -38,6 +39,16 @@ struct dataset_reader {
 struct dataset_params dataset_params_of(const struct eaglet_prepare_params *p) {
   return (struct dataset_params){.paths = p->data, .n_paths = p->n_data, .map = p->map, .bad_percent_max = p->bad_percent_max, .strict = p->strict,
                                  .row_mib_max = p->row_mib_max};
+}
+
+/* 0 when one of them is no regular file. */
+static uint64_t total_bytes(const struct file_list *files) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < files->n; i++) {
+    if (!file_is_regular(files->names[i])) return 0;
+    n += (uint64_t)file_length(files->names[i]);
+  }
+  return n;
 }
 
 enum eaglet_status dataset_open(struct dataset_reader **reader, const struct dataset_params *params, struct eaglet_error *err) {
@@ -57,6 +68,7 @@ enum eaglet_status dataset_open(struct dataset_reader **reader, const struct dat
     dataset_close(opened);
     return status;
   }
+  opened->n_bytes = total_bytes(&opened->files);
   *reader = opened;
   return EAGLET_OK;
 }
@@ -210,6 +222,8 @@ static enum eaglet_status next_raw(struct dataset_reader *reader, struct raw_row
 static enum eaglet_status end_file(struct dataset_reader *reader, struct eaglet_error *err) {
   close_file(reader);
   const char *path = reader->files.names[reader->file++];
+  int64_t length = file_length(path);
+  reader->n_bytes_done += length > 0 ? (uint64_t)length : 0;
   if (reader->n_rows == 0)
     FAIL(err, EAGLET_E_INPUT, "%s: expected conversations (a line each, or an array of them), found none", path);
   return EAGLET_OK;
@@ -306,6 +320,13 @@ json_t *dataset_describe(const struct dataset_reader *reader) {
   }
   return json_pack("{sI so so so sO sI sO}", "files", (json_int_t)reader->files.n, "files_ignored", ignored, "fields_used", names_of(reader->used),
                    "fields_ignored", names_of(reader->unused), "roles", reader->roles, "bad_rows", (json_int_t)reader->n_bad, "bad", reader->bad);
+}
+
+const struct file_list *dataset_files(const struct dataset_reader *reader) { return &reader->files; }
+
+uint64_t dataset_position(const struct dataset_reader *reader, uint64_t *total) {
+  *total = reader->n_bytes;
+  return reader->n_bytes_done + (reader->rows ? row_source_position(reader->rows) : 0);
 }
 
 void dataset_close(struct dataset_reader *reader) {

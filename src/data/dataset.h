@@ -66,6 +66,9 @@ enum eaglet_status dataset_next(struct dataset_reader *reader, struct conversati
                                 struct eaglet_error *err) MUST_USE;
 /* What was met so far, a new object: files, files_ignored, fields_used, fields_ignored, roles {name: taken for}, bad_rows, bad {reason: count}. */
 json_t *dataset_describe(const struct dataset_reader *reader);
+const struct file_list *dataset_files(const struct dataset_reader *reader); /* every file that is read, in order; borrowed */
+/* Bytes read so far of *total, both packed as they stand; *total 0 when it is not known (a pipe). A table counts when it ends. */
+uint64_t dataset_position(const struct dataset_reader *reader, uint64_t *total);
 void dataset_close(struct dataset_reader *reader);
 
 #endif

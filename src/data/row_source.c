@@ -275,6 +275,8 @@ enum eaglet_status row_source_open(struct row_source **source, const char *path,
   return EAGLET_OK;
 }
 
+uint64_t row_source_position(const struct row_source *s) { return file_stream_position(s->stream); }
+
 void row_source_close(struct row_source *s) {
   if (!s) return;
   file_stream_close(s->stream);

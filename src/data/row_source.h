@@ -23,6 +23,7 @@ struct row_text {
 /* Structure is checked only as far as needed to find where a row ends; the text itself may still be no JSON. Of an array or a document a
  * row past the limit is an error: where it ends cannot be known without reading it. */
 enum eaglet_status row_source_next(struct row_source *source, struct row_text *row, struct eaglet_error *err) MUST_USE;
+uint64_t row_source_position(const struct row_source *source); /* bytes of the file read so far */
 void row_source_close(struct row_source *source);
 
 #endif

@@ -11,6 +11,7 @@
 #include "train/conversation_rows.h"
 #include "train/language.h"
 #include "train/overlap.h"
+#include "train/prepared_before.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -45,7 +46,9 @@ struct preparation {
   uint64_t n_conversations, n_kept, n_validation, n_tokens, n_trained, n_special, n_endless; /* n_conversations: with a row that was kept */
   uint64_t n_clipped, n_replies_cut;                    /* kept rows that were cut; replies that a cut took or shortened */
   uint64_t n_replies, n_reply_tokens, n_unended, n_split; /* of the regeneration */
+  uint64_t n_kb; /* of the data, 0: not known */
   double reported;
+  json_t *rebuilt; /* why a finished directory is prepared again, or NULL */
 };
 
 /* ---- a row of tokens ---- */
@@ -213,12 +216,27 @@ static enum eaglet_status batch_next(struct preparation *p, struct batch *batch,
 
 /* ---- the two sources of conversations ---- */
 
-static enum eaglet_status tell(struct preparation *p, uint64_t done, uint64_t total, struct eaglet_error *err) {
+static enum eaglet_status tell(struct preparation *p, const char *unit, uint64_t done, uint64_t total, struct eaglet_error *err) {
   double now = time_now();
+  char note[48];
   if (now - p->reported < REPORT_SECONDS) return EAGLET_OK;
   p->reported = now;
-  if (progress_report(&p->params.progress, "prepare", "rows", done, total, NULL)) return EAGLET_OK;
+  snprintf(note, sizeof note, "%llu rows", (unsigned long long)p->n_kept);
+  if (progress_report(&p->params.progress, "prepare", unit, done, total, note)) return EAGLET_OK;
   FAIL(err, EAGLET_E_INTERRUPTED, "%s: stopped; nothing was written", p->params.out);
+}
+
+/* By bytes of the data where its length is known, else by conversations. */
+static enum eaglet_status tell_reading(struct preparation *p, const struct dataset_reader *reader, struct eaglet_error *err) {
+  uint64_t total, done = dataset_position(reader, &total);
+  p->n_kb = (total + 999) / 1000;
+  return total > 0 ? tell(p, "KB", done / 1000, p->n_kb, err) : tell(p, "conversations", p->intake.n_read, 0, err);
+}
+
+static void tell_end(struct preparation *p) {
+  uint64_t n = p->n_kb > 0 ? p->n_kb : p->intake.n_read;
+  p->reported = 0;
+  (void)tell(p, p->n_kb > 0 ? "KB" : "conversations", n, n, NULL);
 }
 
 static size_t text_bytes(const json_t *messages) {
@@ -237,7 +255,7 @@ static enum eaglet_status read_data(struct preparation *p, struct dataset_reader
     batch->n++; /* what the reader gave is the batch's to release */
     if (taken) batch->n_bytes += text_bytes(item->conversation.messages);
     else batch_drop_last(batch);
-    TRY(tell(p, p->intake.n_read, 0, err));
+    TRY(tell_reading(p, reader, err));
   } while (more);
   return batch_finish(p, batch, err);
 }
@@ -263,7 +281,7 @@ static enum eaglet_status add_regenerated(struct preparation *p, struct batch *b
     batch->n++;
     TRY(regeneration_row(p->regeneration, i, &item->conversation, &item->replies, err));
     if (item->replies.n == 0) batch_drop_last(batch);
-    TRY(tell(p, i + 1, n, err));
+    TRY(tell(p, "conversations", i + 1, n, err));
   }
   return batch_finish(p, batch, err);
 }
@@ -295,6 +313,10 @@ static json_t *make_manifest(const struct preparation *p) {
   json_t *settings = json_pack("{si sf sb sb sI sb ss ss}", "tokens_max", s->tokens_max, "validation", s->validation,
                                "last_turn_only", s->last_turn_only, "special_in_content", s->special_in_content, "seed",
                                (json_int_t)s->seed, "regenerate", s->regenerate, "train_on", parts[s->train_on], "rows", rows[s->rows]);
+  if (s->map) json_object_set_new(settings, "map", json_string(s->map));
+  if (s->bad_percent_max > 0) json_object_set_new(settings, "bad_percent_max", json_real(s->bad_percent_max));
+  if (s->strict) json_object_set_new(settings, "strict", json_true());
+  if (s->row_mib_max > 0) json_object_set_new(settings, "row_mib_max", json_integer(s->row_mib_max));
   if (p->renderer.arguments) json_object_set(settings, "template_arguments", p->renderer.arguments);
   if (s->regenerate) {
     json_object_set_new(settings, "temperature", json_real((double)s->temperature));
@@ -323,6 +345,7 @@ static json_t *make_report(const struct preparation *p) {
                 (json_int_t)p->n_special, "dropped", p->intake.dropped, "notes", p->intake.notes,
                 "layouts", p->intake.layouts, "sources", sources);
   if (p->intake.reading) json_object_set(report, "reading", p->intake.reading);
+  if (p->rebuilt) json_object_set(report, "prepared_again", p->rebuilt);
   if (*p->intake.first_refused) json_object_set_new(report, "first_refused", json_string(p->intake.first_refused));
   if (p->params.regenerate) {
     json_object_set_new(report, "regenerated",
@@ -367,6 +390,65 @@ static enum eaglet_status resolve(struct eaglet_prepare_params *s, const struct 
   return EAGLET_OK;
 }
 
+/* What the outcome depends on. *known: false when the data cannot be read twice. */
+static enum eaglet_status make_inputs(json_t **inputs, bool *known, const struct preparation *p, const json_t *manifest,
+                                      struct eaglet_error *err) {
+  static const char *const keys[] = {"n_target", "model_hash", "tokenizer_hash", "stop_ids", "settings"};
+  struct dataset_reader *reader = NULL;
+  char text[HASH_TEXT_BYTES];
+  uint64_t hash;
+  (void)chat_template_origin(p->renderer.chat, &hash);
+  hash_text(text, hash);
+  *inputs = json_pack("{si ss}", "version", PREPARED_VERSION, "template", text);
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) json_object_set(*inputs, keys[i], json_object_get(manifest, keys[i]));
+  json_t *files = json_array();
+  const struct dataset_params data = dataset_params_of(&p->params);
+  enum eaglet_status status = dataset_open(&reader, &data, err);
+  for (size_t i = 0; status == EAGLET_OK && i < dataset_files(reader)->n; i++)
+    json_array_append_new(files, json_string(dataset_files(reader)->names[i]));
+  for (size_t i = 0; i < p->params.n_keep_out; i++) json_array_append_new(files, json_string(p->params.keep_out[i]));
+  dataset_close(reader);
+  if (status == EAGLET_OK) status = prepared_add_files(*inputs, known, files, err);
+  json_decref(files);
+  return status;
+}
+
+/* True when the directory holds these very rows already: *text is then its report. */
+static bool find_finished(struct preparation *p, struct eaglet_text *text, const json_t *inputs) {
+  json_t *report;
+  char *difference;
+  prepared_find(&report, &difference, p->params.out, inputs);
+  bool found = report && !p->params.force;
+  if (found) {
+    json_object_set_new(report, "reused", json_true());
+    *text = json_dump(report, 0);
+  }
+  if (!p->params.force && difference) p->rebuilt = json_string(difference);
+  json_decref(report);
+  free(difference);
+  return found;
+}
+
+static enum eaglet_status open_writer(struct preparation *p, const json_t *manifest, struct eaglet_error *err) {
+  const struct token_writer_params writer = {.directory = p->params.out, .manifest = manifest};
+  return token_writer_open(&p->writer, &writer, err);
+}
+
+/* *finished: the directory holds these rows already; else the writer is open. */
+static enum eaglet_status begin(struct preparation *p, struct eaglet_text *text, bool *finished, struct eaglet_error *err) {
+  json_t *manifest = make_manifest(p), *inputs = NULL;
+  bool known = false;
+  enum eaglet_status status = make_inputs(&inputs, &known, p, manifest, err);
+  *finished = status == EAGLET_OK && known && find_finished(p, text, inputs);
+  if (status == EAGLET_OK && !*finished) {
+    if (known) json_object_set(manifest, "inputs", inputs);
+    status = open_writer(p, manifest, err);
+  }
+  json_decref(inputs);
+  json_decref(manifest);
+  return status;
+}
+
 static enum eaglet_status run_steps(struct preparation *p, struct eaglet_text *text, struct eaglet_error *err) {
   const struct checkpoint_params checkpoint = {.path = p->params.model, .ignore_index = p->params.ignore_index};
   TRY(target_facts_read(&p->facts, &checkpoint, err));
@@ -379,19 +461,16 @@ static enum eaglet_status run_steps(struct preparation *p, struct eaglet_text *t
                                                                     : CHAT_PART_ALL;
   if (p->params.n_keep_out > 0) TRY(overlap_read(&p->overlap, p->params.keep_out, p->params.n_keep_out, err));
   TRY(chat_template_arguments(&p->renderer.arguments, p->renderer.chat, p->params.arguments_json, err));
-  json_t *manifest = make_manifest(p);
-  const struct token_writer_params writer = {.directory = p->params.out, .manifest = manifest};
-  enum eaglet_status status = token_writer_open(&p->writer, &writer, err);
-  json_decref(manifest);
-  TRY(status);
+  bool finished;
+  TRY(begin(p, text, &finished, err));
+  if (finished) return EAGLET_OK;
   TRY(add_rows(p, err));
   TRY(check_kept(p, err));
   json_t *report = make_report(p);
-  status = token_writer_commit(p->writer, report, err);
+  enum eaglet_status status = token_writer_commit(p->writer, report, err);
   if (status == EAGLET_OK) *text = json_dump(report, 0);
   json_decref(report);
-  if (status == EAGLET_OK)
-    (void)progress_report(&p->params.progress, "prepare", "rows", p->intake.n_read, p->intake.n_read, NULL);
+  if (status == EAGLET_OK) tell_end(p);
   return status;
 }
 
@@ -408,6 +487,7 @@ enum eaglet_status prepare_run(const struct eaglet_prepare_params *params, struc
   intake_release(&p->intake);
   hash_set_release(&p->seen);
   overlap_release(&p->overlap);
+  json_decref(p->rebuilt);
   free(p);
   return status;
 }

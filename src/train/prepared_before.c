@@ -58,18 +58,15 @@ static char *first_difference(const char *prefix, const json_t *before, const js
   return NULL;
 }
 
-static bool shards_stand(const char *directory, const json_t *manifest) {
-  const json_t *shards = json_object_get(manifest, "shards");
-  json_t *shard;
-  size_t i;
-  bool all = json_array_size(shards) > 0;
-  json_array_foreach(shards, i, shard) {
-    const char *name = json_string_value(json_object_get(shard, "file"));
-    char *path = name ? file_join(directory, name) : NULL;
-    all &= path && file_is_regular(path);
-    free(path);
+/* Why the directory's rows cannot be read as they were written; heap, NULL when they can. */
+static char *damage(const char *directory) {
+  for (int validation = 0; validation < 2; validation++) {
+    struct token_store store = {0};
+    struct eaglet_error err = {0};
+    if (token_store_open(&store, directory, validation, &err) != EAGLET_OK) return memory_copy_string(err.message);
+    token_store_close(&store);
   }
-  return all;
+  return NULL;
 }
 
 void prepared_find(json_t **report, char **difference, const char *directory, const json_t *inputs) {
@@ -81,7 +78,7 @@ void prepared_find(json_t **report, char **difference, const char *directory, co
     const json_t *before = json_object_get(manifest, "inputs"), *found = json_object_get(manifest, "report");
     if (!before || !json_is_object(found)) *difference = memory_copy_string("it was prepared by an older version");
     else *difference = first_difference("", before, inputs);
-    if (!*difference && !shards_stand(directory, manifest)) *difference = memory_copy_string("shards are missing");
+    if (!*difference) *difference = damage(directory);
     if (!*difference) *report = json_deep_copy(found);
   }
   json_decref(manifest);

@@ -538,6 +538,53 @@ static void test_threads(void **state) {
   free(first.data);
 }
 
+/* C12: nothing is prepared twice, and any change is: data, options, template, tokenizer, a damaged shard. */
+static void check_again(const struct eaglet_prepare_params *params, const char *why) {
+  json_t *report = prepare_ok(params);
+  const char *again = json_string_value(json_object_get(report, "prepared_again"));
+  assert_true(json_is_true(json_object_get(report, "reused")) == !why);
+  if (why && (!again || !strstr(again, why))) fail_msg("expected %s, found %s", why, again ? again : "nothing");
+  json_decref(report);
+}
+
+static void test_prepared_before(void **state) {
+  struct pipeline *p = *state;
+  if (!p->model) skip();
+  char *model = forgetful_model(p), *shard = file_join(p->out, "train-00000.safetensors");
+  free(scratch_write(p->directory, "data.jsonl", TOY));
+  struct eaglet_prepare_params params = prepare_params(p);
+  params.model = model;
+  json_decref(prepare_ok(&params));
+  check_again(&params, NULL);
+  params.seed = 3;
+  check_again(&params, "settings.seed: 0, now 3");
+  check_again(&params, NULL);
+  free(scratch_write(p->directory, "data.jsonl", TOY "\n"));
+  check_again(&params, "files");
+  struct eaglet_text source = scratch_read(model, "chat_template.jinja");
+  char *edited = memory_format("%.*s ", (int)source.length, source.data);
+  free(scratch_write(model, "chat_template.jinja", edited));
+  check_again(&params, "template");
+  params.train_on = EAGLET_TRAIN_ON_ANSWER;
+  check_again(&params, "settings.train_on");
+  struct eaglet_text bytes = scratch_read(p->out, "train-00000.safetensors");
+  bytes.data[bytes.length - 1] ^= 1;
+  free(scratch_write_bytes(p->out, "train-00000.safetensors", bytes.data, bytes.length));
+  check_again(&params, "checksum");
+  assert_int_equal(file_remove(shard, NULL), EAGLET_OK);
+  check_again(&params, "train-00000.safetensors");
+  check_again(&params, NULL);
+  params.force = true;
+  json_t *report = prepare_ok(&params);
+  assert_null(json_object_get(report, "reused"));
+  json_decref(report);
+  free(bytes.data);
+  free(source.data);
+  free(edited);
+  free(shard);
+  free(model);
+}
+
 /* ---- vocabulary ---- */
 
 static json_t *vocab_ok(const struct pipeline *p, int32_t size, struct vocab_map *map) {
@@ -609,7 +656,8 @@ int main(void) {
       PIPELINE_TEST(test_refused_by_template), PIPELINE_TEST(test_validation_split),
       PIPELINE_TEST(test_rewritten_history),   PIPELINE_TEST(test_split_by_conversation),
       PIPELINE_TEST(test_keep_out),            PIPELINE_TEST(test_trained_share),
-      PIPELINE_TEST(test_threads),             PIPELINE_TEST(test_vocabulary),
+      PIPELINE_TEST(test_threads),             PIPELINE_TEST(test_prepared_before),
+                  PIPELINE_TEST(test_vocabulary),
   };
   return cmocka_run_group_tests_name("prepare", tests, NULL, NULL);
 }

@@ -58,15 +58,23 @@ static char *first_difference(const char *prefix, const json_t *before, const js
   return NULL;
 }
 
-/* Why the directory's rows cannot be read as they were written; heap, NULL when they can. */
-static char *damage(const char *directory) {
-  for (int validation = 0; validation < 2; validation++) {
-    struct token_store store = {0};
-    struct eaglet_error err = {0};
-    if (token_store_open(&store, directory, validation, &err) != EAGLET_OK) return memory_copy_string(err.message);
-    token_store_close(&store);
+/* Why the directory's shards are not as they were written; heap, NULL when they are. */
+static char *damage(const char *directory, const json_t *manifest) {
+  const json_t *shards = json_object_get(manifest, "shards");
+  json_t *shard;
+  size_t i;
+  char *what = json_array_size(shards) > 0 ? NULL : memory_copy_string("no shards");
+  json_array_foreach(shards, i, shard) {
+    const char *name = json_string_value(json_object_get(shard, "file")), *expected = json_string_value(json_object_get(shard, "xxh3"));
+    char *path = file_join(directory, name ? name : ""), found[HASH_TEXT_BYTES];
+    uint64_t hash = 0;
+    bool read = name && !what && file_is_regular(path) && file_hash_contents(path, &hash, NULL) == EAGLET_OK;
+    hash_text(found, hash);
+    if (!what && (!read || !expected || strcmp(expected, found) != 0))
+      what = memory_format("%s, which is %s", name ? name : "a shard without a name", read ? "not as it was written (checksum)" : "missing");
+    free(path);
   }
-  return NULL;
+  return what;
 }
 
 void prepared_find(json_t **report, char **difference, const char *directory, const json_t *inputs) {
@@ -78,7 +86,7 @@ void prepared_find(json_t **report, char **difference, const char *directory, co
     const json_t *before = json_object_get(manifest, "inputs"), *found = json_object_get(manifest, "report");
     if (!before || !json_is_object(found)) *difference = memory_copy_string("it was prepared by an older version");
     else *difference = first_difference("", before, inputs);
-    if (!*difference) *difference = damage(directory);
+    if (!*difference) *difference = damage(directory, manifest);
     if (!*difference) *report = json_deep_copy(found);
   }
   json_decref(manifest);

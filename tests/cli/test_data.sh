@@ -23,19 +23,19 @@ for i in 1 2 3; do
 done >"$dir/data/a.jsonl"
 sed 's/question/another/' "$dir/data/a.jsonl" | gzip >"$dir/data/b.jsonl.gz"
 echo text >"$dir/data/notes.txt"
-says '3 rows read, 3 kept' --data "$dir/data/a.jsonl"
+says '3 conversations read, 3 kept' --data "$dir/data/a.jsonl"
 grep -qF 'fields used: conversations' "$dir/stdout" || fail "fields: $(cat "$dir/stdout")"
 grep -qF 'fields ignored: id' "$dir/stdout" || fail "fields: $(cat "$dir/stdout")"
 grep -qF 'roles: human = user, gpt = assistant' "$dir/stdout" || fail "roles: $(cat "$dir/stdout")"
-says '6 rows read, 6 kept' --data "$dir/data"
+says '6 conversations read, 6 kept' --data "$dir/data"
 grep -qF "files not read: $dir/data/notes.txt" "$dir/stdout" || fail "files: $(cat "$dir/stdout")"
-says '6 rows read, 6 kept' --data "$dir/data/*.jsonl*"
-says '3 rows read, 3 kept' --data - <"$dir/data/b.jsonl.gz"
+says '6 conversations read, 6 kept' --data "$dir/data/*.jsonl*"
+says '3 conversations read, 3 kept' --data - <"$dir/data/b.jsonl.gz"
 (
   printf '['
   paste -sd, "$dir/data/a.jsonl"
   printf ']'
-) | says '3 rows read, 3 kept' --data -
+) | says '3 conversations read, 3 kept' --data -
 refuses 3 'no file matches this pattern' --data "$dir/data/*.csv"
 refuses 3 'expected data files in this folder' --data "$dir/out/../data/../"
 

@@ -45,3 +45,18 @@ tr -d ' \n' <"$dir/thinking/manifest.json" | grep -q '"template_arguments":{"thi
 grep -q template_arguments "$dir/plain/manifest.json" && fail "arguments out of nowhere"
 "$eaglet" prepare "$dir" --data "$dir/rows.jsonl" --out "$dir/other" --template-arg thinkng=true >"$dir/out" 2>"$dir/err" && fail "a misspelt argument"
 grep -q 'template argument thinkng' "$dir/err" || fail "$(cat "$dir/err")"
+
+# The rows that prepare makes, and their parts, for a template that takes thinking out of old turns.
+cat >"$dir/chat_template.jinja" <<'JINJA'
+{%- for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor -%}
+{%- if add_generation_prompt %}[assistant]{% endif -%}
+JINJA
+two="[$user,{\"role\":\"assistant\",\"content\":\"<think>a</think>one\"},$user,{\"role\":\"assistant\",\"content\":\"<think>b</think>two\"}]"
+check '[user]hi<|im_end|>[assistant]«one<|im_end|>»[user]hi<|im_end|>[assistant]«<think>b</think>two<|im_end|>»' "$two" --mask
+grep -qF 'prepare makes 2 rows of this conversation' "$dir/err" || fail "rows: $(cat "$dir/err")"
+check '[user]hi<|im_end|>[assistant]«<think>a</think>one<|im_end|>»' "$two" --mask --row 1
+check '[user]hi<|im_end|>[assistant]one<|im_end|>[user]hi<|im_end|>[assistant]«<think>b</think>two<|im_end|>»' "$two" --mask --row 2
+check '[user]hi<|im_end|>[assistant]<think>a</think>«one<|im_end|>»' "$two" --mask --row 1 --train-on answer
+check '[user]hi<|im_end|>[assistant]«<think>a</think>»one<|im_end|>' "$two" --mask --row 1 --train-on thinking
+check '[user]hi<|im_end|>[assistant]one<|im_end|>[user]hi<|im_end|>[assistant]«<think>b</think>two<|im_end|>»' "$two" --mask --last-turn
+refuse 'row 3: the conversation makes 2' "$two" --mask --row 3

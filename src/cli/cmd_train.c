@@ -11,9 +11,10 @@ static void print_trained(const json_t *document) {
 int cmd_train(struct cli *cli, int argc, char **argv) {
   struct eaglet_train_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_STRING, .name = "data", .value = &params.data, .argument = "DIR", .help = "directory written by prepare", .required = true},
+      {.kind = OPTION_STRING, .name = "data", .value = &params.data, .argument = "DIR", .help = "directory written by prepare, or samples of another program with ids and loss masks", .required = true},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "head, metrics and state go here", .required = true},
-      {.kind = OPTION_STRING, .name = "features", .value = &params.features, .argument = "DIR", .help = "directory written by extract (default: the target runs live)"},
+      {.kind = OPTION_STRING, .name = "features", .value = &params.features, .argument = "DIR", .help = "directory written by extract, or samples of another program (default: the target runs live)"},
+      {.kind = OPTION_FLAG, .name = "features-partial", .value = &params.features_partial, .help = "train on the rows that --features has, when it has not all"},
       {.kind = OPTION_STRING, .name = "vocab", .value = &params.vocab, .argument = "FILE", .help = "draft vocabulary written by vocab (default: the whole vocabulary)"},
       {.kind = OPTION_FLAG, .name = "vocab-of-other-data", .value = &params.vocab_of_other_data, .help = "take a --vocab that was made from other data than --data"},
       {.kind = OPTION_STRING, .name = "init", .value = &params.init, .argument = "DIR", .help = "start from this head; keeps its d2t"},

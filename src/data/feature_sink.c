@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define SAMPLE_HEADER_BYTES 384u /* of a sample's file, at most */
+#define TABLE_ROWS "rows.jsonl"
+#define TABLE_CONFIG "data_config.json"
 
 /* ---- our shards ---- */
 
@@ -111,6 +113,10 @@ static uint64_t samples_bytes(const struct feature_layout *layout, size_t n_rows
 static bool sample_block_of(size_t *index, const char *name, const struct feature_layout *layout) {
   int length = 0;
   unsigned long long row;
+  if (strcmp(name, TABLE_ROWS) == 0 || strcmp(name, TABLE_CONFIG) == 0) { /* whoever makes the first block makes the tables */
+    *index = 0;
+    return true;
+  }
   if (sscanf(name, "hs_%llu.safetensors%n", &row, &length) != 1 || length == 0 || name[length] != '\0') return false;
   *index = (size_t)row / feature_shard_rows(layout);
   return true;
@@ -156,7 +162,7 @@ static enum eaglet_status write_config(const char *path, const struct feature_la
     json_array_append_new(all, json_integer(layout->states[i]));
   }
   json_array_append_new(all, json_integer(layout->n_layers));
-  json_t *config = json_pack("{ss ss so so ss}", "file_pattern", "hs_{idx}.safetensors", "rows", "rows.jsonl", "target_layer_ids", inputs,
+  json_t *config = json_pack("{ss ss so so ss}", "file_pattern", "hs_{idx}.safetensors", "rows", TABLE_ROWS, "target_layer_ids", inputs,
                              "eagle_aux_hidden_state_layer_ids", all, "hidden_states_dtype", layout->dtype == DTYPE_F32 ? "float32" : "bfloat16");
   struct eaglet_text text = json_dump(config, 2);
   enum eaglet_status status = file_write(path, text.data, text.length, err);
@@ -167,7 +173,7 @@ static enum eaglet_status write_config(const char *path, const struct feature_la
 
 enum eaglet_status speculators_write_tables(const char *directory, const struct feature_layout *layout, const struct token_store *tokens,
                                             struct eaglet_error *err) {
-  char *rows = file_join(directory, "rows.jsonl"), *config = file_join(directory, "data_config.json");
+  char *rows = file_join(directory, TABLE_ROWS), *config = file_join(directory, TABLE_CONFIG);
   enum eaglet_status status = EAGLET_OK;
   if (!file_exists(rows)) status = write_rows(rows, tokens, err);
   if (status == EAGLET_OK && !file_exists(config)) status = write_config(config, layout, err);

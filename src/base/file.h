@@ -34,7 +34,7 @@ void file_writer_abandon(struct file_writer *writer);
 enum eaglet_status file_write(const char *path, const void *bytes, size_t length, struct eaglet_error *err) MUST_USE; /* atomic */
 
 /* Atomic too, and never over a file that is there: of several processes that write PATH at once one wins. *existed: another did, and
- * nothing was written. */
+ * nothing was written. Once PATH exists, PATH.tmp-* may be removed by anybody. */
 enum eaglet_status file_write_new(const char *path, const void *bytes, size_t length, bool *existed, struct eaglet_error *err) MUST_USE;
 
 /* Appends one line to a log-like file (metrics.jsonl) with one write() and fsyncs it. */

@@ -120,7 +120,7 @@ enum eaglet_status file_write_new(const char *path, const void *bytes, size_t le
   if (!written) status = file_failed(err, path, "write");
   if (close(fd) != 0 && written) status = file_failed(err, path, "write");
   if (status == EAGLET_OK && link(path_temporary, path) != 0) { /* unlike rename, fails when the name is taken */
-    *existed = errno == EEXIST;
+    *existed = errno == EEXIST || (errno == ENOENT && file_exists(path)); /* who finds the file finished may clear away what is torn */
     if (!*existed) status = file_failed(err, path, "link into place");
   }
   unlink(path_temporary);

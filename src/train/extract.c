@@ -175,16 +175,17 @@ static enum eaglet_status check_manifest(const struct extraction *e, const json_
 /* What to remove of the files of blocks. */
 enum visit { VISIT_LOOK, VISIT_REMOVE_ALL, VISIT_REMOVE_TORN };
 
-/* "rows-00001.safetensors.tmp-123" is what a killed run of the block's rank has left: nobody else writes that block. */
+/* "rows-00001.safetensors.tmp-123" is what a killed run of the block's rank has left: nobody else writes that block. What is left of the
+ * manifest is anybody's, once there is one. */
 static enum eaglet_status visit_name(const struct extraction *e, const char *name, enum visit visit, bool *any, struct eaglet_error *err) {
   size_t block;
   const char *torn = strstr(name, ".tmp-");
   char *whole = torn ? memory_copy_span(name, (size_t)(torn - name)) : memory_copy_string(name);
-  bool ours = e->sink->block_of(&block, whole, &e->layout);
+  bool manifest = strcmp(whole, e->sink->manifest) == 0, ours = e->sink->block_of(&block, whole, &e->layout);
   free(whole);
-  if (!ours) return EAGLET_OK;
-  *any = *any || !torn;
-  if (visit == VISIT_LOOK || (visit == VISIT_REMOVE_TORN && (!torn || !is_own(e, block)))) return EAGLET_OK;
+  *any = *any || (ours && !torn);
+  bool removed = visit == VISIT_REMOVE_ALL ? ours : visit == VISIT_REMOVE_TORN && torn && (manifest || (ours && is_own(e, block)));
+  if (!removed) return EAGLET_OK;
   char *path = file_join(e->params->out, name);
   enum eaglet_status status = file_remove(path, err);
   free(path);

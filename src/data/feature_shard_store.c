@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "data/feature_shard_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,10 +47,12 @@ static const struct feature_store_kind kind_shards = {.name = "eaglet", .has = s
 
 static enum eaglet_status parse_manifest(struct shard_store *store, const json_t *manifest, const char *path, struct eaglet_error *err) {
   const struct token_store *tokens = store->base.tokens;
-  const char *token_hash;
+  const char *token_hash, *model_hash;
   char expected[HASH_TEXT_BYTES];
   TRY(feature_manifest_parse(&store->base.layout, manifest, path, err));
   TRY(json_get_string_or(&token_hash, "", manifest, "token_hash", path, err));
+  TRY(json_get_string_or(&model_hash, "", manifest, "model_hash", path, err));
+  snprintf(store->base.model_hash, sizeof store->base.model_hash, "%s", model_hash);
   hash_text(expected, tokens->hash);
   if (strcmp(expected, token_hash) != 0)
     FAIL(err, EAGLET_E_INPUT, "%s: token_hash: expected %s (%s), found %.40s: features of other rows", path, expected,

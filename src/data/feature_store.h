@@ -39,6 +39,7 @@ struct feature_store {
   struct feature_layout layout;     /* states and last are the kind's guess until `named` */
   const struct token_store *tokens; /* borrowed */
   bool named;
+  char model_hash[HASH_TEXT_BYTES]; /* of the target that made the states; "": not known */
   size_t n_covered;   /* rows that are there */
   size_t n_duplicates; /* samples of the same ids as an earlier one */
 };

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/util.h"
 #include "train/feature_probe.h"
+#include "train/target_facts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,10 +70,17 @@ static enum eaglet_status open_rest(struct feature_source *s, const struct featu
   return capture_create(&s->capture, &capture, err);
 }
 
+/* States of other weights, by the manifest: what they are is then measured as for any file of unknown origin. */
+static bool is_of_another_model(const struct feature_store *store, const struct model *model) {
+  char hash[HASH_TEXT_BYTES];
+  hash_text(hash, target_hash(&model->checkpoint));
+  return store->model_hash[0] != '\0' && strcmp(store->model_hash, hash) != 0;
+}
+
 static enum eaglet_status open_stored(struct feature_source *s, const struct feature_source_params *p,
                                       struct eaglet_error *err) {
   TRY(feature_store_open(&s->store, p->directory, p->tokens, err));
-  if (!s->store->named) TRY(feature_probe_run(s->store, p->model, &s->slots, err));
+  if (!s->store->named || is_of_another_model(s->store, p->model)) TRY(feature_probe_run(s->store, p->model, &s->slots, err));
   const struct feature_layout *layout = feature_store_layout(s->store);
   TRY(check_layout(p, layout, err));
   TRY(check_cover(s, p, err));

@@ -363,6 +363,30 @@ static void test_train_every_store(void **state) {
   }
 }
 
+/* A manifest that names other weights is not believed in the rest either: the states are measured. The right ones train the same head. */
+static void test_other_model(void **state) {
+  const struct world *w = *state;
+  char *features = extract_to(w, "features", (struct eaglet_extract_params){.store = EAGLET_STORE_F32});
+  json_decref(train_ok(w, train_params(w, w->data, features), "head-before"));
+  struct eaglet_text text = scratch_read(features, "manifest.json");
+  json_t *manifest = json_loads(text.data, 0, NULL);
+  json_object_set_new(manifest, "model_hash", json_string("0123456789abcdef"));
+  struct eaglet_text other = json_dump(manifest, 0);
+  free(scratch_write(features, "manifest.json", other.data));
+  json_t *report = train_ok(w, train_params(w, w->data, features), "head-after");
+  assert_int_equal(json_array_size(json_object_get(report, "feature_slots")), 4);
+  assert_true(same_head(w, "head-before", "head-after"));
+  json_object_set_new(manifest, "states", json_pack("[iii]", 2, 4, 6));
+  free(other.data);
+  other = json_dump(manifest, 0);
+  free(scratch_write(features, "manifest.json", other.data));
+  struct eaglet_train_params params = train_params(w, w->data, features);
+  params.states = "2,4,6";
+  train_fails(w, params, "expected states 2,4,6, the head's input, found states 2,4,5");
+  json_decref(report), json_decref(manifest);
+  free(text.data), free(other.data), free(features);
+}
+
 /* ---- check ---- */
 
 static json_t *check(const struct world *w, const char *features, const char *data, bool with_model, const char *words) {
@@ -416,6 +440,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_partial, world_create, world_remove),
       cmocka_unit_test_setup_teardown(test_recomputed_last, world_create, world_remove),
       cmocka_unit_test_setup_teardown(test_train_every_store, world_create, world_remove),
+      cmocka_unit_test_setup_teardown(test_other_model, world_create, world_remove),
       cmocka_unit_test_setup_teardown(test_check_foreign, world_create, world_remove),
   };
   return cmocka_run_group_tests_name("feature_kinds", tests, NULL, NULL);

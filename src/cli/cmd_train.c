@@ -4,6 +4,12 @@
 #include <stdio.h>
 
 static void print_trained(const json_t *document) {
+  size_t i;
+  json_t *slot;
+  json_array_foreach(cli_at(document, "feature_slots"), i, slot) {
+    printf("slot %.0f of the features: %s (error %.2g); next %s (%.2g)\n", cli_number(slot, "slot"), json_string_value(json_object_get(slot, "fits")),
+           cli_number(slot, "error"), json_string_value(json_object_get(slot, "runner_up")), cli_number(slot, "runner_up_error"));
+  }
   printf("%.0f steps, loss %.4f, %.0f tok/s, %.1f GFLOP/s\n", cli_number(document, "steps"), cli_number(document, "loss"), cli_number(document, "tok_s"),
          cli_number(document, "gflop_s"));
 }

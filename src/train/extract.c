@@ -352,7 +352,9 @@ static enum eaglet_status check_disk(const struct extraction *e, struct eaglet_e
        e->params->out, e->tokens.n_tokens, (double)e->n_bytes_missing / 1e6, (double)n_free / 1e6);
 }
 
-static enum eaglet_status check_ranks(const struct eaglet_extract_params *p, struct eaglet_error *err) {
+static enum eaglet_status check_params(const struct eaglet_extract_params *p, struct eaglet_error *err) {
+  if (!p->data || !p->out) FAIL(err, EAGLET_E_USAGE, "extract: expected a data directory and an output directory");
+  if (p->float32 && p->store != EAGLET_STORE_BF16 && p->store != EAGLET_STORE_F32) FAIL(err, EAGLET_E_USAGE, "--float32: --store says another type");
   if (p->world < 0 || p->rank < 0 || p->rank >= (p->world > 1 ? p->world : 1))
     FAIL(err, EAGLET_E_USAGE, "--rank: expected 0 to %d (of --world %d), found %d", (p->world > 1 ? p->world : 1) - 1, p->world, p->rank);
   return EAGLET_OK;
@@ -360,7 +362,7 @@ static enum eaglet_status check_ranks(const struct eaglet_extract_params *p, str
 
 static enum eaglet_status run_steps(struct extraction *e, struct eaglet_error *err) {
   bool matches, any;
-  TRY(check_ranks(e->params, err));
+  TRY(check_params(e->params, err));
   TRY(open_tokens(e, err));
   TRY(open_target(e, err));
   TRY(check_directory(e, &matches, err));
@@ -425,8 +427,6 @@ enum eaglet_status extract_run(const struct eaglet_extract_params *params, struc
   struct extraction e = {.params = params,
                          .sink = params->format == EAGLET_FEATURES_SPECULATORS ? &feature_sink_speculators : &feature_sink_eaglet};
   *report = (struct eaglet_text){0};
-  if (!params->data || !params->out)
-    FAIL(err, EAGLET_E_USAGE, "extract: expected a data directory and an output directory");
   enum eaglet_status status = run_steps(&e, err);
   shard_writer_free(e.writer); /* it reads the buffers until then */
   if (status == EAGLET_OK) *report = make_report(&e);

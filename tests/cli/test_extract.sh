@@ -51,7 +51,17 @@ expect 3 "manifest.json" "$eaglet" extract --check "$dir" --quiet
 expect 0 "" "$eaglet" extract "$model" --data "$dir/data" --out "$dir/theirs" --format speculators --threads 1 --quiet
 expect 0 "" "$eaglet" extract --check "$dir/theirs" --data "$dir/data" --quiet
 expect 0 "" "$eaglet" train "$model" --data "$dir/data" --features "$dir/theirs" --out "$dir/head" --steps 1 --batch 2 --unroll 1 --threads 1 --quiet
+grep -q "slot 3 of the features: state 8 (error 0.00" "$dir/out" || fail "no table of states"
 rm "$dir/theirs/hs_3.safetensors"
 expect 3 "has states of 69 of 70 rows" "$eaglet" train "$model" --data "$dir/data" --features "$dir/theirs" --out "$dir/head2" --steps 1 --threads 1 --quiet
 expect 0 "" "$eaglet" train "$model" --data "$dir/data" --features "$dir/theirs" --features-partial --out "$dir/head2" --steps 1 --batch 2 --unroll 1 --threads 1 --quiet
+
+# Samples that hold ids and masks are data themselves, but no vocabulary.
+mkdir "$dir/samples"
+cp "$root/tests/data/torch/sample.pt" "$dir/samples/data_0.pt"
+expect 0 "" "$eaglet" extract --check "$dir/samples" --quiet
+grep -q "speculators 0.3: 1 files, 1 rows, 6 tokens; 0 wrong" "$dir/out" || fail "the check of a sample"
+expect 3 "do not say how large the vocabulary is" "$eaglet" vocab --data "$dir/samples" --out "$dir/vocab.safetensors"
+expect 3 "hidden size: expected 320 (the target's), found 3" "$eaglet" train "$model" --data "$dir/samples" --features "$dir/samples" --out "$dir/head3" --steps 1 --quiet
+expect 6 "hidden size: expected 320" "$eaglet" extract "$model" --check "$dir/samples" --quiet
 echo ok

@@ -629,6 +629,9 @@ static void test_options(void **state) {
     assert_true(json_is_true(json_object_get(option, "fits")));
   }
   json_decref(report);
+  params.float32 = true;
+  extract_fails(&params, EAGLET_E_USAGE, "--float32: --store says another type");
+  params.float32 = false;
   params.format = EAGLET_FEATURES_SPECULATORS;
   extract_fails(&params, EAGLET_E_USAGE, "--store: samples of speculators hold every state in BF16 or F32");
   paths_free(&paths);

@@ -180,14 +180,13 @@ static enum eaglet_status check_samples(struct check *c, struct eaglet_error *er
 }
 
 /* Rows of --data without a sample. */
-static enum eaglet_status check_cover(struct check *c, const struct feature_store *store) {
+static void check_cover(struct check *c, const struct feature_store *store) {
   for (size_t r = 0; r < c->tokens.n_rows; r++) {
     if (feature_store_has(store, r)) continue;
     c->n_missing++;
     if (json_array_size(c->missing) < PROBLEMS_MAX) json_array_append_new(c->missing, json_integer((json_int_t)r));
   }
   c->n_duplicates = store->n_duplicates;
-  return EAGLET_OK;
 }
 
 /* ---- which states ---- */
@@ -236,8 +235,14 @@ static enum eaglet_status probe(struct check *c, struct feature_store *store, st
 static enum eaglet_status check_whole(struct check *c, bool foreign, struct eaglet_error *err) {
   struct feature_store *store;
   if (!c->has_tokens || c->n_wrong > 0 || (c->n_missing > 0 && !foreign)) return EAGLET_OK;
-  TRY(feature_store_open(&store, c->params->features, &c->tokens, err));
-  enum eaglet_status status = foreign ? check_cover(c, store) : EAGLET_OK;
+  struct eaglet_error problem = {0};
+  enum eaglet_status status = feature_store_open(&store, c->params->features, &c->tokens, &problem);
+  if (status == EAGLET_E_INPUT) { /* of other rows altogether */
+    note(c, c->params->features, &problem);
+    return EAGLET_OK;
+  }
+  if (status != EAGLET_OK) FAIL(err, status, "%s", problem.message);
+  if (foreign) check_cover(c, store);
   if (status == EAGLET_OK && c->params->model) status = probe(c, store, err);
   feature_store_close(store);
   return status;

@@ -278,6 +278,33 @@ static enum eaglet_status make_directory(struct extraction *e, struct eaglet_err
 
 /* ---- the work ---- */
 
+#define PROOF_TOKENS 48
+
+/* What training will do with a store without last states, on the first row: the rest of the target, run from the deepest state, must give
+ * its last state to the bit, before hours go into a store that nobody could read. */
+static enum eaglet_status prove_rest(const struct extraction *e, struct eaglet_error *err) {
+  const struct token_row *row = &e->tokens.rows[0];
+  int32_t n = row->n < PROOF_TOKENS ? row->n : PROOF_TOKENS, deepest = e->layout.states[e->layout.n_states - 1];
+  size_t floats = (size_t)n * (size_t)e->layout.hidden;
+  const int32_t states[] = {deepest, e->layout.n_layers};
+  float *found[2] = {memory_alloc(floats * sizeof(float)), memory_alloc(floats * sizeof(float))}, *rest = memory_alloc(floats * sizeof(float));
+  enum eaglet_status status = EAGLET_OK;
+  for (int k = 0; k < 3 && status == EAGLET_OK; k++) { /* the deepest and the last from the tokens; the last from the deepest */
+    struct capture *capture;
+    const struct capture_params params = {.model = e->model, .tokens_max = n, .start_state = k == 2 ? deepest : 0, .taps = {.n = 1, .states = {states[k > 0]}}};
+    const struct capture_rows rows = {.tokens = &row->tokens, .lengths = &n, .n = 1, .starts = k == 2 ? (const float *const[]){found[0]} : NULL,
+                                      .states = k == 2 ? &rest : &found[k]};
+    status = capture_create(&capture, &params, err);
+    if (status != EAGLET_OK) break;
+    status = capture_resume(capture, &rows, err);
+    capture_free(capture);
+  }
+  if (status == EAGLET_OK && memcmp(rest, found[1], floats * sizeof(float)) != 0)
+    status = error_set(err, EAGLET_E_CHECK, "--store aux: the rest of %s, run from state %d, does not give its last state", e->params->model, deepest);
+  free(found[0]), free(found[1]), free(rest);
+  return status;
+}
+
 static enum eaglet_status open_capture(struct extraction *e, struct eaglet_error *err) {
   struct capture_params params = {.model = e->model, .tokens_max = e->row_tokens_max, .taps = {.n = e->n_taps}};
   uint64_t n_tokens_max = 0;
@@ -292,6 +319,7 @@ static enum eaglet_status open_capture(struct extraction *e, struct eaglet_error
       FAIL(err, EAGLET_E_RESOURCE, "not enough memory for the states of %zu rows (%" PRIu64 " tokens); see --memory",
            feature_shard_rows(&e->layout), n_tokens_max);
   }
+  if (e->layout.last == FEATURE_LAST_NONE) TRY(prove_rest(e, err));
   TRY(shard_writer_create(&e->writer, e->sink, err));
   return capture_create(&e->capture, &params, err);
 }

@@ -397,11 +397,21 @@ struct eaglet_vocab_params {
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_vocab(const struct eaglet_vocab_params *params, struct eaglet_text *report,
                                                            struct eaglet_error *err);
 
+/* How states are stored: two bytes a number; four; one, with a scale per token and state; two, without the last state, which training
+ * then recomputes. */
+enum eaglet_store { EAGLET_STORE_BF16, EAGLET_STORE_F32, EAGLET_STORE_FP8, EAGLET_STORE_AUX };
+/* Our shards, or the samples of vLLM's speculators (hs_0.safetensors ...), with its tables. */
+enum eaglet_features_format { EAGLET_FEATURES_EAGLET, EAGLET_FEATURES_SPECULATORS };
+
 struct eaglet_extract_params {
   const char *model, *hub_cache, *data, *out;
   const char *states; /* "auto" (default) or "2,4,5": numbers of ARCHITECTURE decision 4 */
-  bool float32;       /* store F32, default BF16 */
-  bool dry_run;       /* announce the disk need and stop */
+  bool float32;       /* the same as store = EAGLET_STORE_F32 */
+  enum eaglet_store store;
+  enum eaglet_features_format format;
+  int32_t rank, world; /* write every world-th shard from the rank-th on; world 0 or 1: all */
+  bool dry_run;       /* announce the disk need, of every store, and stop */
+  bool force;         /* begin even when the disk is too small */
   bool replace;       /* discard features of other settings in out */
   int32_t memory_mib; /* states of one shard held at a time, default 256; a row at least */
   int32_t threads;
@@ -411,9 +421,22 @@ struct eaglet_extract_params {
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_extract(const struct eaglet_extract_params *params,
                                                              struct eaglet_text *report, struct eaglet_error *err);
 
+struct eaglet_check_features_params {
+  const char *features;          /* what extract or another program wrote */
+  const char *data;              /* the rows that it must be of; NULL: it is only held against itself */
+  const char *model, *hub_cache; /* with rows: which states it holds is measured; NULL: not */
+  int32_t threads;
+  struct eaglet_progress progress;
+  bool ignore_index;      /* of the model, as above */
+};
+/* Reads a store whole: checksums, shapes, ids, numbers. Returns EAGLET_E_CHECK (with *json filled) when something is wrong or missing. */
+EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_check_features(const struct eaglet_check_features_params *params,
+                                                                    struct eaglet_text *json, struct eaglet_error *err);
+
 struct eaglet_train_params {
   const char *model, *hub_cache, *data, *out;
-  const char *features;   /* directory written by extract; NULL: the target runs live */
+  const char *features;   /* directory written by extract, or samples of another program (docs/FORMATS.md); NULL: the target runs live */
+  bool features_partial;  /* train on the rows that features has, when it has not all */
   const char *vocab;      /* file written by vocab; NULL: the whole vocabulary */
   bool vocab_of_other_data; /* take a vocabulary that was made from other data (same tokenizer) */
   const char *init;       /* warm start from an existing head, named as model is (keeps its d2t) */

@@ -18,6 +18,7 @@
 #include "api/text_side.h"
 #include "train/evaluate.h"
 #include "train/extract.h"
+#include "train/feature_check.h"
 #include "train/prepare.h"
 #include "train/report.h"
 #include "train/trainer.h"
@@ -508,6 +509,17 @@ enum eaglet_status eaglet_convert(const struct eaglet_convert_params *params, st
 
 PIPELINE(eaglet_prepare, eaglet_prepare_params, prepare_run)
 PIPELINE(eaglet_extract, eaglet_extract_params, extract_run)
+
+enum eaglet_status eaglet_check_features(const struct eaglet_check_features_params *params, struct eaglet_text *json, struct eaglet_error *err) {
+  char *model = NULL;
+  *json = (struct eaglet_text){0};
+  if (params->model) TRY(checkpoint_resolve(&model, params->model, params->hub_cache, err));
+  struct eaglet_check_features_params resolved = *params;
+  resolved.model = model;
+  enum eaglet_status status = feature_check_run(&resolved, json, err);
+  free(model);
+  return status;
+}
 
 enum eaglet_status eaglet_train(const struct eaglet_train_params *params, struct eaglet_text *report, struct eaglet_error *err) {
   char *model, *init;

@@ -80,6 +80,18 @@ uint16_t dtype_f32_to_f16(float f) {
   return (uint16_t)(sign | rounded >> 13);
 }
 
+uint8_t dtype_f32_to_f8_e4m3(float f) {
+  uint32_t u = bits_of_f32(f), sign = u >> 24 & 0x80u, magnitude = u & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+  if (magnitude >= 0x43e80000u) return (uint8_t)(sign | 0x7eu); /* 464 and up */
+  if (magnitude < 0x3c800000u) {
+    /* Below 2^-6: as for F16, adding 2^14 puts the unit of the subnormals (2^-9) at F32's last bit. */
+    float shifted = f32_of_bits(magnitude) + 0x1p14f;
+    return (uint8_t)(sign | (bits_of_f32(shifted) - bits_of_f32(0x1p14f)));
+  }
+  return (uint8_t)(sign | (magnitude - (120u << 23) + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20);
+}
+
 static void f16_to_f32(float *to, const unsigned char *from, size_t n) {
   for (size_t i = 0; i < n; i++) {
     uint16_t v;
@@ -124,13 +136,17 @@ void dtype_to_f32(float *to, const void *from, enum dtype dtype, size_t n) {
 }
 
 void dtype_from_f32(void *to, enum dtype dtype, const float *from, size_t n) {
-  ASSERT(dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16);
+  ASSERT(dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F8_E4M3);
   if (n == 0) return;
   if (dtype == DTYPE_F32) {
     memcpy(to, from, n * sizeof *from);
     return;
   }
   unsigned char *bytes = to;
+  if (dtype == DTYPE_F8_E4M3) {
+    for (size_t i = 0; i < n; i++) bytes[i] = dtype_f32_to_f8_e4m3(from[i]);
+    return;
+  }
   for (size_t i = 0; i < n; i++) {
     uint16_t v = dtype == DTYPE_BF16 ? dtype_f32_to_bf16(from[i]) : dtype_f32_to_f16(from[i]);
     memcpy(bytes + 2 * i, &v, sizeof v);

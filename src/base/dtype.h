@@ -46,8 +46,9 @@ static inline float dtype_f8_e8m0_to_f32(uint8_t v) {
   return f;
 }
 uint16_t dtype_f32_to_f16(float f);
+uint8_t dtype_f32_to_f8_e4m3(float f); /* to nearest even; what is beyond 448 becomes 448, NaN stays NaN */
 /* Converts n elements of a float type (F32, BF16, F16, F64, F8_E4M3, F8_E5M2, F8_E8M0) at from (any alignment) to F32. ASSERTs a float type. */
 void dtype_to_f32(float *to, const void *from, enum dtype dtype, size_t n);
-void dtype_from_f32(void *to, enum dtype dtype, const float *from, size_t n); /* F32, BF16, F16 */
+void dtype_from_f32(void *to, enum dtype dtype, const float *from, size_t n); /* F32, BF16, F16, F8_E4M3 */
 
 #endif

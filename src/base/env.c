@@ -34,6 +34,27 @@ static char *find_hub_cache(void) {
   return NULL;
 }
 
+/* A number that is not negative; -1: not set, or none. */
+static int count_of(const char *name) {
+  const char *value = variable(name);
+  char *end = NULL;
+  long n = value ? strtol(value, &end, 10) : -1;
+  return value && *end == '\0' && n >= 0 && n <= 1 << 20 ? (int)n : -1;
+}
+
+/* A launcher that gives only one of the two, or a rank that its world has not, is none. */
+static void find_rank(struct env *env) {
+  static const char *const launchers[][2] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    int rank = count_of(launchers[i][0]), world = count_of(launchers[i][1]);
+    if (rank < 0 || world < 1 || rank >= world) continue;
+    env->rank = rank;
+    env->world = world;
+    return;
+  }
+}
+
 void env_read(struct env *env) {
   const char *columns = variable("COLUMNS");
   long n = columns ? strtol(columns, NULL, 10) : 0;
@@ -42,6 +63,7 @@ void env_read(struct env *env) {
       .no_color = variable("NO_COLOR") != NULL,
       .columns = n >= 20 && n <= 1000 ? (int)n : 80,
   };
+  find_rank(env);
 }
 
 void env_clear(struct env *env) {

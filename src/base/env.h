@@ -8,6 +8,7 @@ struct env {
   char *hub_cache; /* HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE (its older name), else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub; NULL if none */
   bool no_color;   /* NO_COLOR set and not empty */
   int columns;     /* COLUMNS or 80 */
+  int rank, world; /* of this process among those that a launcher started: OMPI_COMM_WORLD_RANK/SIZE, PMI_RANK/SIZE or SLURM_PROCID/NTASKS; world 0: none */
 };
 void env_read(struct env *env);
 void env_clear(struct env *env);

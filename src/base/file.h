@@ -13,6 +13,8 @@ struct file_map {
   size_t length;
 };
 enum eaglet_status file_map_open(struct file_map *map, const char *path, struct eaglet_error *err) MUST_USE;
+/* A gzip or zstd file (or one that is not packed), unpacked into memory: refused when it is damaged or holds more than length_max bytes. */
+enum eaglet_status file_map_open_unpacked(struct file_map *map, const char *path, size_t length_max, struct eaglet_error *err) MUST_USE;
 void file_map_close(struct file_map *map);
 
 enum eaglet_status file_read(struct eaglet_text *text, const char *path, size_t length_max, struct eaglet_error *err) MUST_USE;
@@ -30,6 +32,10 @@ void file_writer_append(struct file_writer *writer, const void *bytes, size_t le
 enum eaglet_status file_writer_commit(struct file_writer *writer, struct eaglet_error *err) MUST_USE; /* closes in every case */
 void file_writer_abandon(struct file_writer *writer);
 enum eaglet_status file_write(const char *path, const void *bytes, size_t length, struct eaglet_error *err) MUST_USE; /* atomic */
+
+/* Atomic too, and never over a file that is there: of several processes that write PATH at once one wins. *existed: another did, and
+ * nothing was written. Once PATH exists, PATH.tmp-* may be removed by anybody. */
+enum eaglet_status file_write_new(const char *path, const void *bytes, size_t length, bool *existed, struct eaglet_error *err) MUST_USE;
 
 /* Appends one line to a log-like file (metrics.jsonl) with one write() and fsyncs it. */
 enum eaglet_status file_append_line(const char *path, const char *line, size_t length, struct eaglet_error *err) MUST_USE;

@@ -95,3 +95,36 @@ enum eaglet_status file_write(const char *path, const void *bytes, size_t length
   file_writer_append(&writer, bytes, length);
   return file_writer_commit(&writer, err);
 }
+
+/* The temporary file is this call's alone, also when processes of several machines share the directory and a process id. */
+static int create_unique(char **path_temporary, const char *path) {
+  for (int attempt = 0;; attempt++) {
+    *path_temporary = memory_format("%s.tmp-%ld-%d", path, (long)getpid(), attempt);
+    int fd = open(*path_temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 || errno != EEXIST || attempt == 1000) return fd;
+    free(*path_temporary);
+  }
+}
+
+enum eaglet_status file_write_new(const char *path, const void *bytes, size_t length, bool *existed, struct eaglet_error *err) {
+  char *path_temporary;
+  *existed = false;
+  int fd = create_unique(&path_temporary, path);
+  enum eaglet_status status = EAGLET_OK;
+  if (fd < 0) {
+    status = file_failed(err, path, "create");
+    free(path_temporary);
+    return status;
+  }
+  bool written = file_write_all(fd, bytes, length) && fsync(fd) == 0;
+  if (!written) status = file_failed(err, path, "write");
+  if (close(fd) != 0 && written) status = file_failed(err, path, "write");
+  if (status == EAGLET_OK && link(path_temporary, path) != 0) { /* unlike rename, fails when the name is taken */
+    *existed = errno == EEXIST || (errno == ENOENT && file_exists(path)); /* who finds the file finished may clear away what is torn */
+    if (!*existed) status = file_failed(err, path, "link into place");
+  }
+  unlink(path_temporary);
+  if (status == EAGLET_OK) file_sync_parent(path);
+  free(path_temporary);
+  return status;
+}

@@ -1,4 +1,4 @@
-/* torch_file.c - see torch_file.h. Owns a small stack machine over the opcodes of a state dict. Values are nodes of one growing list
+/* torch_file.c - see torch_file.h. Owns a small stack machine over the opcodes of such files. Values are nodes of one growing list
  * and refer to each other by number; entries of all dicts stand in one list, so that nothing recurses. Each opcode makes at most one
  * node and moves what it takes off the stack, which bounds everything by the length of the pickle. */
 #include "checkpoint/torch_file.h"
@@ -14,8 +14,13 @@
 #define PICKLE_BYTES_MAX (64u << 20)
 #define NAME_BYTES_MAX 512
 
-enum kind { KIND_MARK, KIND_NONE, KIND_BOOL, KIND_INT, KIND_TEXT, KIND_CALL, KIND_TYPE, KIND_TUPLE, KIND_DICT, KIND_STORAGE, KIND_TENSOR };
-static const char *const kind_names[] = {"a mark", "None", "a bool", "an integer", "text", "a callable", "a storage type", "a tuple", "a dict", "a storage", "a tensor"};
+#define UNPACKED_BYTES_MAX ((size_t)8 << 30) /* of a compressed file */
+#define DEPTH_MAX 8    /* of nested values */
+#define ENTRIES_MAX 4096 /* values of a nested file, wherever they stand */
+#define NOTHING UINT32_MAX
+
+enum kind { KIND_MARK, KIND_NONE, KIND_BOOL, KIND_INT, KIND_FLOAT, KIND_TEXT, KIND_CALL, KIND_TYPE, KIND_TUPLE, KIND_DICT, KIND_LIST, KIND_STORAGE, KIND_TENSOR };
+static const char *const kind_names[] = {"a mark", "None", "a bool", "an integer", "a number", "text", "a callable", "a storage type", "a tuple", "a dict", "a list", "a storage", "a tensor"};
 
 enum call { CALL_ORDERED_DICT, CALL_TENSOR, CALL_PARAMETER };
 
@@ -40,15 +45,16 @@ static const struct {
 
 struct node {
   enum kind kind;
-  int64_t number;       /* bool, integer, call, type; storage: elements; tensor: index into tensors */
+  int64_t number;       /* bool, integer, call, type; float: its bits; storage: elements; tensor: index into tensors */
   const uint8_t *bytes; /* text, storage */
   size_t length;        /* text: bytes; tuple: items */
   size_t first;         /* tuple: into items */
   enum dtype dtype;     /* storage */
 };
 
-struct pair {
+struct pair { /* of a dict, or an item of a list, whose key is NOTHING */
   uint32_t dict, key, value; /* nodes */
+  uint32_t order;            /* of pairs: they were added in it */
 };
 
 struct unpickler {
@@ -130,8 +136,24 @@ static enum eaglet_status set_items(struct unpickler *u, size_t n, bool drop) {
   if (u->nodes[dict].kind != KIND_DICT) return broken(u, "entries of what is no dict");
   MEMORY_GROW(u->pairs, u->capacity[4], u->n_pairs + n / 2);
   for (size_t i = 0; i < n; i += 2) {
-    struct pair pair = {.dict = dict, .key = u->stack[at + i], .value = u->stack[at + i + 1]};
+    struct pair pair = {.dict = dict, .key = u->stack[at + i], .value = u->stack[at + i + 1], .order = (uint32_t)u->n_pairs};
     if (u->nodes[pair.key].kind == KIND_MARK || u->nodes[pair.value].kind == KIND_MARK) return broken(u, "a mark in a dict");
+    u->pairs[u->n_pairs++] = pair;
+  }
+  u->n_stack = at - drop;
+  return EAGLET_OK;
+}
+
+/* The top n go into the list below them; drop: a mark stands between. */
+static enum eaglet_status append_items(struct unpickler *u, size_t n, bool drop) {
+  if (u->n_stack < n + drop + 1) return broken(u, "the stack is empty");
+  size_t at = u->n_stack - n;
+  uint32_t list = u->stack[at - drop - 1];
+  if (u->nodes[list].kind != KIND_LIST) return broken(u, "items of what is no list");
+  MEMORY_GROW(u->pairs, u->capacity[4], u->n_pairs + n + 1);
+  for (size_t i = 0; i < n; i++) {
+    struct pair pair = {.dict = list, .key = NOTHING, .value = u->stack[at + i], .order = (uint32_t)u->n_pairs};
+    if (u->nodes[pair.value].kind == KIND_MARK) return broken(u, "a mark in a list");
     u->pairs[u->n_pairs++] = pair;
   }
   u->n_stack = at - drop;
@@ -220,6 +242,13 @@ static enum eaglet_status push_long(struct unpickler *u) {
   for (int i = 0; i < n; i++) value |= (uint64_t)bytes[i] << (8 * i);
   if (n > 0 && n < 8 && bytes[n - 1] >= 0x80) value |= ~(uint64_t)0 << (8 * n);
   push_int(u, (int64_t)value);
+  return EAGLET_OK;
+}
+
+/* Eight bytes, the highest first. */
+static enum eaglet_status push_float(struct unpickler *u) {
+  uint64_t bits = __builtin_bswap64(cursor_u64(&u->in));
+  push_new(u, KIND_FLOAT)->number = (int64_t)bits;
   return EAGLET_OK;
 }
 
@@ -342,6 +371,7 @@ static bool push_constant(struct unpickler *u, uint8_t opcode) {
   case '(': push_new(u, KIND_MARK); return true;
   case ')': push_new(u, KIND_TUPLE); return true;
   case '}': push_new(u, KIND_DICT); return true;
+  case ']': push_new(u, KIND_LIST); return true;
   case 'N': push_new(u, KIND_NONE); return true;
   case 0x88: push_new(u, KIND_BOOL)->number = 1; return true;
   case 0x89: push_new(u, KIND_BOOL); return true;
@@ -373,6 +403,11 @@ static enum eaglet_status run_opcode(struct unpickler *u, uint8_t opcode) {
   case 'u':
     TRY(count_marked(u, &n));
     return set_items(u, n, true);
+  case 'a': return append_items(u, 1, false);
+  case 'e':
+    TRY(count_marked(u, &n));
+    return append_items(u, n, true);
+  case 'G': return push_float(u);
   case 'q': return remember(u, cursor_u8(&u->in));
   case 'r': return remember(u, cursor_u32(&u->in));
   case 'h': return recall(u, cursor_u8(&u->in));
@@ -381,7 +416,7 @@ static enum eaglet_status run_opcode(struct unpickler *u, uint8_t opcode) {
   case 'R': return reduce(u);
   case 'b': return drop_attributes(u);
   default:
-    FAIL(u->err, EAGLET_E_INPUT, "%s: data.pkl: opcode 0x%02x at byte %zu: a state dict of tensors has no such thing, and nothing else is read; convert it to safetensors",
+    FAIL(u->err, EAGLET_E_INPUT, "%s: data.pkl: opcode 0x%02x at byte %zu: a file of tensors has no such thing, and nothing else is read; convert it to safetensors",
          u->path, opcode, u->in.at - 1);
   }
 }
@@ -415,6 +450,14 @@ static enum eaglet_status check_pair(const struct unpickler *u, const struct pai
   return EAGLET_OK;
 }
 
+static enum eaglet_status sort_tensors(struct safetensors *file, const struct unpickler *u) {
+  qsort(file->tensors, file->n, sizeof *file->tensors, by_name);
+  for (size_t i = 1; i < file->n; i++) {
+    if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0) FAIL(u->err, EAGLET_E_INPUT, "%s: %s: stands twice", u->path, file->tensors[i].name);
+  }
+  return EAGLET_OK;
+}
+
 static enum eaglet_status collect(struct safetensors *file, const struct unpickler *u) {
   uint32_t top = u->stack[0];
   size_t n = 0, n_names = 0;
@@ -437,11 +480,157 @@ static enum eaglet_status collect(struct safetensors *file, const struct unpickl
     file->tensors[file->n++].name = name;
     name += key->length + 1;
   }
-  qsort(file->tensors, file->n, sizeof *file->tensors, by_name);
-  for (size_t i = 1; i < file->n; i++) {
-    if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0) FAIL(u->err, EAGLET_E_INPUT, "%s: %s: stands twice", u->path, file->tensors[i].name);
+  return sort_tensors(file, u);
+}
+
+/* ---- nested values as a file of tensors ---- */
+
+/* A value on the way down: its path is written up to n_path. */
+struct place {
+  uint32_t node;
+  size_t next, end; /* of a dict's or list's pairs, of a tuple's items */
+  size_t index;     /* of the next item */
+  size_t n_path;
+};
+struct walk {
+  struct unpickler *u;
+  struct safetensors *file;
+  json_t *metadata;
+  struct place places[DEPTH_MAX];
+  int depth;
+  char path[NAME_BYTES_MAX];
+  size_t n_path;
+  size_t *name_at; /* [n tensors] in names */
+  size_t capacity, name_at_capacity, tensors_capacity;
+  size_t n_names, n_seen;
+};
+
+static int by_dict(const void *a, const void *b) {
+  const struct pair *x = a, *y = b;
+  if (x->dict != y->dict) return x->dict < y->dict ? -1 : 1;
+  return (x->order > y->order) - (x->order < y->order);
+}
+
+static enum eaglet_status enter(struct walk *w, uint32_t node) {
+  const struct unpickler *u = w->u;
+  const struct node *n = &u->nodes[node];
+  struct place place = {.node = node, .n_path = w->n_path};
+  if (w->depth == DEPTH_MAX) FAIL(u->err, EAGLET_E_INPUT, "%s: %s: more than %d values inside each other", u->path, w->path, DEPTH_MAX);
+  if (n->kind == KIND_TUPLE) {
+    place.next = n->first;
+    place.end = n->first + n->length;
+  } else { /* the first of its pairs, by bisection */
+    size_t low = 0, high = u->n_pairs;
+    while (low < high) {
+      size_t middle = low + (high - low) / 2;
+      if (u->pairs[middle].dict < node) low = middle + 1;
+      else high = middle;
+    }
+    place.next = place.end = low;
+    while (place.end < u->n_pairs && u->pairs[place.end].dict == node) place.end++;
+  }
+  if (place.end - place.next > ENTRIES_MAX)
+    FAIL(u->err, EAGLET_E_INPUT, "%s: %s: expected at most %d values, found %zu", u->path, w->path, ENTRIES_MAX, place.end - place.next);
+  w->places[w->depth++] = place;
+  return EAGLET_OK;
+}
+
+static enum eaglet_status append_name(struct walk *w, const char *text, size_t length) {
+  size_t dot = w->n_path > 0;
+  if (length == 0 || !is_plain((const uint8_t *)text, length) || w->n_path + dot + length >= sizeof w->path)
+    FAIL(w->u->err, EAGLET_E_INPUT, "%s: %s: expected a short plain name as a key", w->u->path, w->path);
+  if (dot) w->path[w->n_path++] = '.';
+  memcpy(w->path + w->n_path, text, length);
+  w->n_path += length;
+  w->path[w->n_path] = '\0';
+  return EAGLET_OK;
+}
+
+static void add_tensor(struct walk *w, const struct tensor_entry *tensor) {
+  struct safetensors *file = w->file;
+  MEMORY_GROW(file->names, w->capacity, w->n_names + w->n_path + 1);
+  MEMORY_GROW(w->name_at, w->name_at_capacity, file->n + 1);
+  MEMORY_GROW(file->tensors, w->tensors_capacity, file->n + 1);
+  memcpy(file->names + w->n_names, w->path, w->n_path + 1);
+  w->name_at[file->n] = w->n_names;
+  file->tensors[file->n++] = *tensor;
+  w->n_names += w->n_path + 1;
+}
+
+static enum eaglet_status add_value(struct walk *w, const struct node *node) {
+  json_t *text = NULL;
+  char digits[40];
+  double number;
+  switch (node->kind) {
+  case KIND_TENSOR: add_tensor(w, &w->u->tensors[node->number]); return EAGLET_OK;
+  case KIND_NONE: return EAGLET_OK;
+  case KIND_BOOL: text = json_string(node->number ? "true" : "false"); break;
+  case KIND_TEXT: text = json_stringn((const char *)node->bytes, node->length); break;
+  case KIND_INT: snprintf(digits, sizeof digits, "%lld", (long long)node->number); text = json_string(digits); break;
+  case KIND_FLOAT:
+    memcpy(&number, &node->number, sizeof number);
+    snprintf(digits, sizeof digits, "%.17g", number);
+    text = json_string(digits);
+    break;
+  default: FAIL(w->u->err, EAGLET_E_INPUT, "%s: %s: expected a tensor, a number or text, found %s", w->u->path, w->path, kind_names[node->kind]);
+  }
+  if (!text) FAIL(w->u->err, EAGLET_E_INPUT, "%s: %s: text that is not UTF-8", w->u->path, w->path);
+  json_object_set_new(w->metadata, w->path, text);
+  return EAGLET_OK;
+}
+
+/* The next value of the innermost container, its name appended to the path. */
+static enum eaglet_status next_value(struct walk *w, struct place *place, uint32_t *value) {
+  const struct unpickler *u = w->u;
+  char index[24];
+  w->n_path = place->n_path;
+  w->path[w->n_path] = '\0';
+  int n_index = snprintf(index, sizeof index, "%zu", place->index++);
+  if (u->nodes[place->node].kind == KIND_TUPLE) {
+    *value = u->items[place->next++];
+    return append_name(w, index, (size_t)n_index);
+  }
+  const struct pair *pair = &u->pairs[place->next++];
+  *value = pair->value;
+  if (pair->key == NOTHING) return append_name(w, index, (size_t)n_index);
+  const struct node *key = &u->nodes[pair->key];
+  if (key->kind == KIND_INT) return append_name(w, index, (size_t)snprintf(index, sizeof index, "%lld", (long long)key->number));
+  if (key->kind != KIND_TEXT) FAIL(u->err, EAGLET_E_INPUT, "%s: %s: expected a name as a key, found %s", u->path, w->path, kind_names[key->kind]);
+  return append_name(w, (const char *)key->bytes, key->length);
+}
+
+static enum eaglet_status walk_all(struct walk *w) {
+  while (w->depth > 0) {
+    struct place *place = &w->places[w->depth - 1];
+    uint32_t value;
+    if (place->next == place->end) {
+      w->depth--;
+      continue;
+    }
+    if (++w->n_seen > ENTRIES_MAX) FAIL(w->u->err, EAGLET_E_INPUT, "%s: more than %d values", w->u->path, ENTRIES_MAX);
+    TRY(next_value(w, place, &value));
+    enum kind kind = w->u->nodes[value].kind;
+    if (kind == KIND_DICT || kind == KIND_LIST || kind == KIND_TUPLE) TRY(enter(w, value));
+    else TRY(add_value(w, &w->u->nodes[value]));
   }
   return EAGLET_OK;
+}
+
+static enum eaglet_status collect_nested(struct safetensors *file, struct unpickler *u) {
+  struct walk w = {.u = u, .file = file, .metadata = json_object()};
+  uint32_t top = u->stack[0];
+  enum eaglet_status status;
+  file->header = json_object();
+  json_object_set_new(file->header, "__metadata__", w.metadata);
+  if (u->nodes[top].kind != KIND_DICT) FAIL(u->err, EAGLET_E_INPUT, "%s: expected a dict, found %s", u->path, kind_names[u->nodes[top].kind]);
+  if (u->n_pairs > 1) qsort(u->pairs, u->n_pairs, sizeof *u->pairs, by_dict);
+  status = enter(&w, top);
+  if (status == EAGLET_OK) status = walk_all(&w);
+  for (size_t i = 0; i < file->n; i++) file->tensors[i].name = file->names + w.name_at[i];
+  free(w.name_at);
+  TRY(status);
+  if (file->n == 0) FAIL(u->err, EAGLET_E_INPUT, "%s: holds no tensor", u->path);
+  return sort_tensors(file, u);
 }
 
 /* ---- the archive ---- */
@@ -488,22 +677,21 @@ static enum eaglet_status check_order(const struct unpickler *u) {
   return EAGLET_OK;
 }
 
-static enum eaglet_status read_dict(struct safetensors *file, struct unpickler *u) {
+static enum eaglet_status read_archive(struct safetensors *file, struct unpickler *u, bool nested) {
   TRY(find_pickle(u));
   TRY(check_order(u));
   TRY(run_pickle(u));
-  return collect(file, u);
+  return nested ? collect_nested(file, u) : collect(file, u);
 }
 
-enum eaglet_status torch_file_open(struct safetensors *file, const char *path, struct eaglet_error *err) {
+/* Of a file that is mapped. */
+static enum eaglet_status open_mapped(struct safetensors *file, const char *path, bool nested, struct eaglet_error *err) {
   struct zip zip = {0};
-  *file = (struct safetensors){0};
-  TRY(file_map_open(&file->map, path, err));
   file->path = memory_copy_string(path);
   struct unpickler u = {.path = file->path, .zip = &zip, .err = err};
   enum eaglet_status status = check_kind(&file->map, path, err);
   if (status == EAGLET_OK) status = zip_open(&zip, file->map.data, file->map.length, file->path, err);
-  if (status == EAGLET_OK) status = read_dict(file, &u);
+  if (status == EAGLET_OK) status = read_archive(file, &u, nested);
   free(u.nodes);
   free(u.stack);
   free(u.items);
@@ -513,4 +701,20 @@ enum eaglet_status torch_file_open(struct safetensors *file, const char *path, s
   zip_close(&zip);
   if (status != EAGLET_OK) safetensors_close(file);
   return status;
+}
+
+enum eaglet_status torch_file_open(struct safetensors *file, const char *path, struct eaglet_error *err) {
+  *file = (struct safetensors){0};
+  TRY(file_map_open(&file->map, path, err));
+  return open_mapped(file, path, false, err);
+}
+
+enum eaglet_status torch_file_open_nested(struct safetensors *file, const char *path, struct eaglet_error *err) {
+  *file = (struct safetensors){0};
+  TRY(file_map_open(&file->map, path, err));
+  if (file->map.length > 2 && file->map.data[0] == 0x1f && file->map.data[1] == 0x8b) {
+    file_map_close(&file->map);
+    TRY(file_map_open_unpacked(&file->map, path, UNPACKED_BYTES_MAX, err));
+  }
+  return open_mapped(file, path, true, err);
 }

@@ -4,6 +4,12 @@
 #include <stdio.h>
 
 static void print_trained(const json_t *document) {
+  size_t i;
+  json_t *slot;
+  json_array_foreach(cli_at(document, "feature_slots"), i, slot) {
+    printf("slot %.0f of the features: %s (error %.2g); next %s (%.2g)\n", cli_number(slot, "slot"), json_string_value(json_object_get(slot, "fits")),
+           cli_number(slot, "error"), json_string_value(json_object_get(slot, "runner_up")), cli_number(slot, "runner_up_error"));
+  }
   printf("%.0f steps, loss %.4f, %.0f tok/s, %.1f GFLOP/s\n", cli_number(document, "steps"), cli_number(document, "loss"), cli_number(document, "tok_s"),
          cli_number(document, "gflop_s"));
 }
@@ -11,9 +17,10 @@ static void print_trained(const json_t *document) {
 int cmd_train(struct cli *cli, int argc, char **argv) {
   struct eaglet_train_params params = {.hub_cache = cli->env.hub_cache};
   const struct option own[] = {
-      {.kind = OPTION_STRING, .name = "data", .value = &params.data, .argument = "DIR", .help = "directory written by prepare", .required = true},
+      {.kind = OPTION_STRING, .name = "data", .value = &params.data, .argument = "DIR", .help = "directory written by prepare, or samples of another program with ids and loss masks", .required = true},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "head, metrics and state go here", .required = true},
-      {.kind = OPTION_STRING, .name = "features", .value = &params.features, .argument = "DIR", .help = "directory written by extract (default: the target runs live)"},
+      {.kind = OPTION_STRING, .name = "features", .value = &params.features, .argument = "DIR", .help = "directory written by extract, or samples of another program (default: the target runs live)"},
+      {.kind = OPTION_FLAG, .name = "features-partial", .value = &params.features_partial, .help = "train on the rows that --features has, when it has not all"},
       {.kind = OPTION_STRING, .name = "vocab", .value = &params.vocab, .argument = "FILE", .help = "draft vocabulary written by vocab (default: the whole vocabulary)"},
       {.kind = OPTION_FLAG, .name = "vocab-of-other-data", .value = &params.vocab_of_other_data, .help = "take a --vocab that was made from other data than --data"},
       {.kind = OPTION_STRING, .name = "init", .value = &params.init, .argument = "DIR", .help = "start from this head; keeps its d2t"},

@@ -56,8 +56,11 @@ struct token_store {
   uint64_t hash; /* of the content: of all row hashes in order */
   char **sources;
   size_t n_sources;
+  int32_t *own_ids;  /* rows that are not in a shard of ours (foreign_store.h) */
+  uint8_t *own_mask;
 };
-/* Verifies checksums, shapes and every token id. A directory without manifest is refused as unfinished. */
+/* Verifies checksums, shapes and every token id. A directory without manifest is refused as unfinished, unless it holds samples of another
+ * program with ids and masks: then those are the training rows. */
 enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation,
                                     struct eaglet_error *err) MUST_USE;
 enum count_group { COUNT_TOTAL, COUNT_SOURCE, COUNT_LANGUAGE };

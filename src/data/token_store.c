@@ -3,6 +3,7 @@
 #include "data/token_shard.h"
 
 #include "base/memory.h"
+#include "data/foreign_store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,7 @@ static enum eaglet_status open_shards(struct token_store *store, const char *spl
 
 enum eaglet_status token_store_open(struct token_store *store, const char *directory, bool validation,
                                     struct eaglet_error *err) {
+  if (!validation && foreign_store_is(directory)) return foreign_tokens_open(store, directory, true, err);
   *store = (struct token_store){.directory = memory_copy_string(directory)};
   enum eaglet_status status = read_manifest(store, err);
   if (status == EAGLET_OK) status = read_sources(store, err);
@@ -181,6 +183,8 @@ void token_store_close(struct token_store *store) {
   free(store->shards);
   free(store->sources);
   free(store->rows);
+  free(store->own_ids);
+  free(store->own_mask);
   free(store->directory);
   json_decref(store->manifest);
   *store = (struct token_store){0};

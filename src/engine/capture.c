@@ -14,13 +14,15 @@ struct capture {
   struct kv_cache kv;
   struct batch batch;
   struct tap_set taps;
-  int32_t rows_max, tokens_max;
+  int32_t rows_max, tokens_max, start_state;
+  float *start; /* device [rows_max, H], made by the first run that starts from states */
 };
 
 /* One row's progress while it is being run. */
 struct job {
   struct kv_sequence kv;
   const int32_t *tokens;
+  const float *start; /* [n, H] or NULL */
   float *states;
   int32_t n, done, row_begin, n_rows;
 };
@@ -32,6 +34,7 @@ enum eaglet_status capture_create(struct capture **out, const struct capture_par
                         .compute = params->model->compute,
                         .taps = params->taps,
                         .tokens_max = params->tokens_max,
+                        .start_state = params->start_state,
                         .rows_max = params->rows_max > 0 ? params->rows_max : 512};
   /* Every row of a call may be a conversation of its own, and one conversation may need pages for all its tokens. */
   int32_t n_pages = c->rows_max + (c->tokens_max + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS + 1;
@@ -52,6 +55,7 @@ void capture_free(struct capture *c) {
   forward_free(c->forward);
   kv_cache_release(&c->kv);
   batch_release(&c->batch);
+  if (c->start) c->compute->free(c->compute, c->start);
   free(c);
 }
 
@@ -66,12 +70,20 @@ static enum eaglet_status add_rows(struct capture *c, struct job *job, struct ea
     row->position = row->slot = job->done + i;
     row->kv = &job->kv;
   }
+  size_t hidden = (size_t)c->model->arch.features.hidden;
+  if (job->start)
+    c->compute->upload(c->compute, c->start + (size_t)job->row_begin * hidden, job->start + (size_t)job->done * hidden,
+                       sizeof(float) * hidden * (size_t)job->n_rows);
   return EAGLET_OK;
 }
 
 static enum eaglet_status run_batch(struct capture *c, struct job *jobs, int32_t n_jobs, struct eaglet_error *err) {
   size_t width = (size_t)c->taps.n * (size_t)c->model->arch.features.hidden;
   struct forward_run run = {.batch = &c->batch, .kv = &c->kv, .taps = c->taps, .no_head = true};
+  if (jobs[0].start) {
+    run.start = c->start;
+    run.start_state = c->start_state;
+  }
   TRY(forward_run(c->forward, &run, err));
   for (int32_t j = 0; j < n_jobs; j++) {
     struct job *job = &jobs[j];
@@ -99,14 +111,22 @@ static enum eaglet_status run_jobs(struct capture *c, struct job *jobs, int32_t 
   return EAGLET_OK;
 }
 
-enum eaglet_status capture_run(struct capture *c, const int32_t *const *tokens, const int32_t *lengths, int32_t n,
-                               float *const *states, struct eaglet_error *err) {
+static enum eaglet_status make_start(struct capture *c, struct eaglet_error *err) {
+  if (!c->start) c->start = c->compute->alloc(c->compute, sizeof(float) * (size_t)c->rows_max * (size_t)c->model->arch.features.hidden);
+  if (!c->start) FAIL(err, EAGLET_E_RESOURCE, "no memory for the states of %d rows", c->rows_max);
+  return EAGLET_OK;
+}
+
+enum eaglet_status capture_resume(struct capture *c, const struct capture_rows *rows, struct eaglet_error *err) {
+  int32_t n = rows->n;
+  if (rows->starts) TRY(make_start(c, err));
   struct job *jobs = memory_alloc((size_t)(n > 0 ? n : 1) * sizeof *jobs);
   enum eaglet_status status = EAGLET_OK;
   for (int32_t i = 0; i < n && status == EAGLET_OK; i++) {
-    jobs[i] = (struct job){.tokens = tokens[i], .states = states[i], .n = lengths[i]};
-    if (lengths[i] < 1 || lengths[i] > c->tokens_max)
-      status = error_set(err, EAGLET_E_INTERNAL, "capture: row of %d tokens, room for %d", lengths[i], c->tokens_max);
+    jobs[i] = (struct job){.tokens = rows->tokens[i], .states = rows->states[i], .n = rows->lengths[i]};
+    if (rows->starts) jobs[i].start = rows->starts[i];
+    if (jobs[i].n < 1 || jobs[i].n > c->tokens_max)
+      status = error_set(err, EAGLET_E_INTERNAL, "capture: row of %d tokens, room for %d", jobs[i].n, c->tokens_max);
   }
   if (status == EAGLET_OK) status = run_jobs(c, jobs, n, err);
   for (int32_t i = 0; i < n; i++) {
@@ -114,4 +134,10 @@ enum eaglet_status capture_run(struct capture *c, const int32_t *const *tokens, 
   }
   free(jobs);
   return status;
+}
+
+enum eaglet_status capture_run(struct capture *c, const int32_t *const *tokens, const int32_t *lengths, int32_t n,
+                               float *const *states, struct eaglet_error *err) {
+  const struct capture_rows rows = {.tokens = tokens, .lengths = lengths, .n = n, .states = states};
+  return capture_resume(c, &rows, err);
 }

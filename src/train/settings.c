@@ -141,6 +141,7 @@ enum eaglet_status settings_write_ini(const struct eaglet_train_params *s, const
   add_string(&out, "data", s->data);
   add_string(&out, "out", s->out);
   add_string(&out, "features", s->features);
+  if (s->features_partial) buffer_append_string(&out, "features-partial = true\n");
   add_string(&out, "vocab", s->vocab);
   add_string(&out, "init", s->init);
   add_string(&out, "states", states);

@@ -29,10 +29,16 @@ enum eaglet_status target_check_data(const struct token_store *tokens, const cha
   const char *directory = tokens->directory, *expected = json_string_value(json_object_get(tokens->manifest, "tokenizer_hash"));
   struct tokenizer *tokenizer = NULL;
   int64_t n_target;
-  TRY(json_get_int(&n_target, tokens->manifest, "n_target", directory, err));
+  TRY(json_get_int_or(&n_target, n_vocab, tokens->manifest, "n_target", directory, err)); /* samples of another program do not say */
   if (n_target != n_vocab)
     FAIL(err, EAGLET_E_INPUT, "%s: prepared for a vocabulary of %lld, the target %s has %d", directory, (long long)n_target,
          model, n_vocab);
+  for (size_t r = 0; tokens->own_ids && r < tokens->n_rows; r++) {
+    for (int32_t i = 0; i < tokens->rows[r].n; i++) {
+      if (tokens->rows[r].tokens[i] < n_vocab) continue;
+      FAIL(err, EAGLET_E_INPUT, "%s: row %zu, token %d: found id %d, the target %s has %d", directory, r, i, tokens->rows[r].tokens[i], model, n_vocab);
+    }
+  }
   if (!expected) return EAGLET_OK;
   struct eaglet_error why = {0};
   if (tokenizer_open(&tokenizer, model, &why) != EAGLET_OK) {

@@ -43,8 +43,9 @@ void teacher_targets(struct teacher *t, float *target, uint8_t *in_vocabulary, c
   for (int32_t begin = 0; begin < n_rows; begin += t->chunk_rows) {
     int32_t n = n_rows - begin < t->chunk_rows ? n_rows - begin : t->chunk_rows;
     float *to = target + (int64_t)begin * t->map->n_draft;
-    model_final_norm(c, t->model, t->normed, last + (int64_t)begin * f->hidden, n);
-    model_logits(c, t->model, t->logits, t->normed, n);
+    const float *from = last + (int64_t)begin * f->hidden;
+    if (!t->last_is_normed) model_final_norm(c, t->model, t->normed, from, n);
+    model_logits(c, t->model, t->logits, t->last_is_normed ? from : t->normed, n);
     c->argmax(c, t->best, t->logits, n, f->n_vocab);
     pick_columns(t, to, n);
     c->training->softmax(c, to, n, t->map->n_draft);

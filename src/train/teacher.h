@@ -10,6 +10,7 @@
 struct teacher {
   const struct model *model;   /* borrowed */
   const struct vocab_map *map; /* borrowed */
+  bool last_is_normed; /* set after init by who knows the states: they need no final norm (FEATURE_LAST_NORMED) */
   int32_t chunk_rows;
   float *normed, *logits; /* [chunk, H], [chunk, V] */
   int32_t *best;          /* [chunk] */
@@ -17,7 +18,7 @@ struct teacher {
 enum eaglet_status teacher_init(struct teacher *teacher, const struct model *model, const struct vocab_map *map,
                                 struct eaglet_error *err) MUST_USE;
 /* target[i] [n_draft] = softmax over the draft vocabulary of the logits of last[i] [H] (the last state, before the
- * final norm); in_vocabulary[i]: the argmax over the whole vocabulary is a draft id. */
+ * final norm unless last_is_normed); in_vocabulary[i]: the argmax over the whole vocabulary is a draft id. */
 void teacher_targets(struct teacher *teacher, float *target, uint8_t *in_vocabulary, const float *last, int32_t n);
 void teacher_release(struct teacher *teacher);
 

@@ -196,6 +196,7 @@ static struct eaglet_text report_of(const struct run *r) {
   json_object_set_new(report, "step_accuracy", accuracy);
   json_object_set_new(report, "rows", json_integer((json_int_t)t->n_usable));
   json_object_set_new(report, "rows_without_loss", json_integer((json_int_t)(t->tokens.n_rows - t->n_usable)));
+  if (t->source.slots) json_object_set(report, "feature_slots", t->source.slots);
   json_object_set_new(report, "parameters", json_integer((json_int_t)t->n_parameters));
   json_object_set_new(report, "draft_vocabulary", json_integer(t->map.n_draft));
   json_object_set_new(report, "seconds", json_real(r->seconds));

@@ -144,15 +144,29 @@ static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err)
   return EAGLET_OK;
 }
 
+/* Rows that the store of features does not have. */
+static enum eaglet_status drop_uncovered(struct trainer *t, struct eaglet_error *err) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n_usable; i++) {
+    if (feature_source_has(&t->source, t->usable[i])) t->usable[n++] = t->usable[i];
+  }
+  t->n_usable = n;
+  if (n == 0) FAIL(err, EAGLET_E_INPUT, "%s: has states of no row with something to learn", t->settings.features);
+  return EAGLET_OK;
+}
+
 static enum eaglet_status open_buffers(struct trainer *t, struct eaglet_error *err) {
   if (t->settings.micro_tokens > t->slots_max) t->slots_max = t->settings.micro_tokens;
   const struct feature_source_params source = {.model = t->model,
                                                .config = &t->config,
                                                .directory = t->settings.features,
                                                .tokens = &t->tokens,
-                                               .tokens_max = t->tokens_max};
+                                               .tokens_max = t->tokens_max,
+                                               .partial = t->settings.features_partial};
   TRY(feature_source_open(&t->source, &source, err));
+  TRY(drop_uncovered(t, err));
   TRY(teacher_init(&t->teacher, t->model, &t->map, err));
+  t->teacher.last_is_normed = t->source.last_is_normed;
   int32_t rows_max = t->settings.batch < t->slots_max ? t->settings.batch : t->slots_max;
   t->assembler = (struct assembler){.model = t->model,
                                     .tokens = &t->tokens,
@@ -182,6 +196,19 @@ static uint64_t config_hash(const struct head_config *config) {
   return hash;
 }
 
+/* The stored type, which rows there are, whether the last states are recomputed: all of it decides what is learnt. */
+static void set_features(struct trainer *t) {
+  if (!t->settings.features) {
+    json_object_set_new(t->identity, "features", json_string("live"));
+    return;
+  }
+  const struct feature_layout *layout = feature_store_layout(t->source.store);
+  json_object_set_new(t->identity, "features", json_string(dtype_name(layout->dtype)));
+  if (layout->last == FEATURE_LAST_NONE) json_object_set_new(t->identity, "last states", json_string("recomputed"));
+  if (t->source.store->n_covered < t->tokens.n_rows)
+    set_hash(t->identity, "rows with features", file_hash(t->usable, sizeof *t->usable * t->n_usable, 0));
+}
+
 static void plan_steps(struct trainer *t) {
   const struct eaglet_train_params *s = &t->settings;
   int64_t rows = (int64_t)s->epochs * t->n_usable;
@@ -194,8 +221,7 @@ static void plan_steps(struct trainer *t) {
   set_hash(t->identity, "data", t->tokens.hash);
   set_hash(t->identity, "draft vocabulary", vocab_map_hash(&t->map));
   set_hash(t->identity, "head config", config_hash(&t->config));
-  json_object_set_new(t->identity, "features",
-                      json_string(s->features ? dtype_name(feature_store_layout(t->source.store)->dtype) : "live"));
+  set_features(t);
 }
 
 enum eaglet_status trainer_open(struct trainer *t, const struct eaglet_train_params *params, struct eaglet_error *err) {

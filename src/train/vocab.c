@@ -127,6 +127,10 @@ enum eaglet_status vocab_run(const struct eaglet_vocab_params *params, struct ea
   if (params->size < 0) FAIL(err, EAGLET_E_USAGE, "vocab: size: expected 0 or more, found %d", params->size);
   TRY(token_store_open(&store, params->data, false, err));
   struct vocab_choice choice = {.n_target = (int32_t)json_integer_value(json_object_get(store.manifest, "n_target"))};
+  if (choice.n_target < 1) {
+    token_store_close(&store);
+    FAIL(err, EAGLET_E_INPUT, "%s: samples of another program do not say how large the vocabulary is: prepare the conversations and pass that directory", params->data);
+  }
   json_t *report = json_object();
   enum eaglet_status status = choose(&map, &choice, &store, params->size, err);
   if (status == EAGLET_OK) {

@@ -124,10 +124,32 @@ static void test_integers_are_refused(void **state) {
   assert_true(aborts(convert_integers, &f));
 }
 
+/* As for F16; 464, half way to what would be 480, still is 448, and so is all beyond. */
+static void test_f32_to_f8_e4m3(void **state) {
+  (void)state;
+  for (uint32_t v = 0; v < 256; v++) {
+    float f = dtype_f8_e4m3_to_f32((uint8_t)v);
+    assert_int_equal(dtype_f32_to_f8_e4m3(f) & (isnan(f) ? 0x7f : 0xff), isnan(f) ? 0x7f : v);
+  }
+  for (uint32_t v = 0; v < 0x7e; v++) {
+    float middle = (dtype_f8_e4m3_to_f32((uint8_t)v) + dtype_f8_e4m3_to_f32((uint8_t)(v + 1))) / 2;
+    uint32_t even = v & 1 ? v + 1 : v;
+    for (uint32_t sign = 0; sign <= 0x80; sign += 0x80) {
+      float sign_f = sign ? -1.0f : 1.0f;
+      assert_int_equal(dtype_f32_to_f8_e4m3(sign_f * middle), even | sign);
+      assert_int_equal(dtype_f32_to_f8_e4m3(sign_f * float_of(bits_of(middle) - 1)), v | sign);
+      assert_int_equal(dtype_f32_to_f8_e4m3(sign_f * float_of(bits_of(middle) + 1)), (v + 1) | sign);
+    }
+  }
+  assert_int_equal(dtype_f32_to_f8_e4m3(464.0f), 0x7e);
+  assert_int_equal(dtype_f32_to_f8_e4m3(-3e38f), 0xfe);
+  assert_int_equal(dtype_f32_to_f8_e4m3(INFINITY), 0x7e);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_names_and_bits),       cmocka_unit_test(test_f16_to_f32_all),
-      cmocka_unit_test(test_f32_to_f16_midpoints), cmocka_unit_test(test_bf16_all),
+      cmocka_unit_test(test_f32_to_f16_midpoints), cmocka_unit_test(test_bf16_all), cmocka_unit_test(test_f32_to_f8_e4m3),
       cmocka_unit_test(test_spans_at_odd_addresses), cmocka_unit_test(test_integers_are_refused),
   };
   return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

@@ -320,6 +320,66 @@ static void test_lines(void **state) {
   free(path);
 }
 
+/* Of many processes that make one file at once exactly one does, and its content is whole. */
+static void test_write_new(void **state) {
+  enum { PROCESSES = 8 };
+  char *path = file_join(*state, "once");
+  for (int p = 0; p < PROCESSES; p++) {
+    if (fork() != 0) continue;
+    char bytes[3000];
+    bool existed;
+    memset(bytes, 'a' + p, sizeof bytes);
+    enum eaglet_status status = file_write_new(path, bytes, sizeof bytes, &existed, NULL);
+    _exit(status != EAGLET_OK ? 2 : existed);
+  }
+  int n_made = 0, code;
+  for (int p = 0; p < PROCESSES; p++) {
+    assert_true(wait(&code) > 0 && WIFEXITED(code) && WEXITSTATUS(code) < 2);
+    n_made += WEXITSTATUS(code) == 0;
+  }
+  assert_int_equal(n_made, 1);
+  struct eaglet_text text;
+  struct file_list list;
+  assert_int_equal(file_read(&text, path, 10000, NULL), EAGLET_OK);
+  assert_int_equal(text.length, 3000);
+  for (size_t i = 0; i < text.length; i++) assert_int_equal(text.data[i], text.data[0]);
+  assert_int_equal(file_list_directory(&list, *state, NULL), EAGLET_OK);
+  for (size_t i = 0; i < list.n; i++) assert_null(strstr(list.names[i], "once.tmp-"));
+  file_list_clear(&list);
+  free(text.data);
+  unlink(path);
+  free(path);
+}
+
+static void test_gzip(void **state) {
+  char *path = file_join(*state, "plain"), *packed = file_join(*state, "plain.gz");
+  const size_t n = 3 << 20;
+  char *bytes = memory_alloc(n), *command = memory_format("gzip -kf '%s'", path);
+  for (size_t i = 0; i < n; i++) bytes[i] = (char)(i * i >> 7);
+  assert_int_equal(file_write(path, bytes, n, NULL), EAGLET_OK);
+  assert_int_equal(system(command), 0);
+  struct file_map map;
+  struct eaglet_error err = {0};
+  assert_int_equal(file_map_open_unpacked(&map, packed, n, &err), EAGLET_OK);
+  assert_int_equal(map.length, n);
+  assert_memory_equal(map.data, bytes, n);
+  file_map_close(&map);
+  assert_int_equal(file_map_open_unpacked(&map, packed, n - 1, &err), EAGLET_E_INPUT);
+  assert_non_null(strstr(err.message, "at most 3145727 bytes when unpacked"));
+  assert_null(map.data);
+  uint64_t length = (uint64_t)file_length(packed);
+  struct eaglet_text whole;
+  assert_int_equal(file_read(&whole, packed, n, NULL), EAGLET_OK);
+  whole.data[length - 6] ^= 1; /* of its checksum */
+  assert_int_equal(file_write(packed, whole.data, length, NULL), EAGLET_OK);
+  assert_int_equal(file_map_open_unpacked(&map, packed, n, &err), EAGLET_E_INPUT);
+  assert_int_equal(file_truncate(packed, length / 2, NULL), EAGLET_OK);
+  assert_int_equal(file_map_open_unpacked(&map, packed, n, &err), EAGLET_E_INPUT);
+  assert_non_null(strstr(err.message, "ends early"));
+  unlink(path), unlink(packed);
+  free(whole.data), free(bytes), free(command), free(path), free(packed);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_map),
@@ -329,6 +389,8 @@ int main(void) {
       cmocka_unit_test(test_writer_full_disk),
       cmocka_unit_test(test_writer_killed),
       cmocka_unit_test(test_writer_failures_say_where),
+      cmocka_unit_test(test_write_new),
+      cmocka_unit_test(test_gzip),
       cmocka_unit_test(test_append_line),
       cmocka_unit_test(test_append_line_leaves_no_torn_line),
       cmocka_unit_test(test_directories),

@@ -198,6 +198,95 @@ static void put_quickly(const char *path, const void *bytes, size_t length) {
   assert_int_equal(fclose(file), 0);
 }
 
+/* ---- values inside each other ---- */
+
+static void test_sample(void **state) {
+  char *plain = memory_format("%s/tests/data/torch/sample.pt", getenv("EAGLET_TEST_ROOT")), *packed = file_join(*state, "sample.ckpt.gz");
+  char *command = memory_format("gzip -c '%s' > '%s'", plain, packed);
+  assert_int_equal(system(command), 0);
+  for (int k = 0; k < 2; k++) {
+    struct safetensors file;
+    struct eaglet_error err = {0};
+    if (torch_file_open_nested(&file, k ? packed : plain, &err) != EAGLET_OK) fail_msg("%s", err.message);
+    assert_int_equal(file.n, 6);
+    assert_numbers(&file, "hidden_states.0", DTYPE_BF16, (int[]){0, 0});
+    assert_numbers(&file, "hidden_states.3", DTYPE_BF16, (int[]){0, 54});
+    assert_int_equal(safetensors_find(&file, "input_ids")->dtype, DTYPE_I64);
+    assert_string_equal(safetensors_metadata(&file, "notes.id"), "row 7 \xc3\xa9");
+    assert_string_equal(safetensors_metadata(&file, "notes.turns"), "3");
+    assert_string_equal(safetensors_metadata(&file, "notes.score"), "0.5");
+    assert_string_equal(safetensors_metadata(&file, "notes.spans.1.1"), "-6");
+    assert_string_equal(safetensors_metadata(&file, "notes.9"), "true");
+    assert_null(safetensors_metadata(&file, "notes.none"));
+    safetensors_close(&file);
+  }
+  assert_torch_refused(plain, "hidden_states: expected a tensor, found a list"); /* a head is a state dict */
+  free(command);
+  free(plain);
+  free(packed);
+}
+
+static void assert_nested_refused(const char *path, const char *reason) {
+  struct safetensors file;
+  struct eaglet_error err = {0};
+  enum eaglet_status status = torch_file_open_nested(&file, path, &err);
+  assert_refusal(status, &err, path, reason);
+  assert_true(!file.path && !file.tensors && !file.names && !file.map.data && file.n == 0);
+}
+
+static void test_nested_pickles(void **state) {
+  static const float values[12] = {0};
+  static const struct {
+    const char *pickle;
+    size_t length;
+    const char *words;
+  } cases[] = {
+      {BYTES("\x80\x02]q\0h\0a."), "expected a dict, found a list"},
+      {BYTES(HEAD "]q\0h\0as."), "more than 8 values inside each other"}, /* holds itself */
+      {BYTES(HEAD "}q\0X\x01\0\0\0xh\0ss."), "more than 8 values inside each other"},
+      {BYTES(HEAD "cposix\nsystem\nX\x02\0\0\0ls\x85Rs."), "names posix.system: only tensors are read"},
+      {BYTES(HEAD "ctorch\nFloatStorage\ns."), "w: expected a tensor, a number or text, found a storage type"},
+      {BYTES(HEAD "X\x01\0\0\0\xffs."), "w: text that is not UTF-8"},
+      {BYTES(HEAD "K\x01s."), "holds no tensor"},
+      {BYTES("\x80\x02}NK\x01s."), "expected a name as a key, found None"},
+      {BYTES("\x80\x02}X\x02\0\0\0a\nK\x01s."), "expected a short plain name"},
+      {BYTES(HEAD "K\x01K\x02" "as."), "items of what is no list"},
+      {BYTES(HEAD "](K\x01u."), "a key without a value"},
+      {BYTES(HEAD "G\0\0s."), "ends early"},
+      {BYTES("\x80\x02" "e."), "there is no mark"},
+      {BYTES("\x80\x02(e."), "the stack is empty"},
+      {BYTES("\x80\x02](](ae."), "a mark in a list"},
+      {BYTES("\x80\x02}(X\x01\0\0\0a](K\x01" TENSOR FLOATS "K\0K\x01\x85K\x01\x85" HOOKS "eX\x03\0\0\0a.1" TENSOR FLOATS "K\0K\x01\x85K\x01\x85" HOOKS "u."), "a.1: stands twice"},
+  };
+  char *path = file_join(*state, "nested.pt");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct torch_record records[] = {{"archive/data.pkl", cases[i].pickle, cases[i].length, 0}, {"archive/data/0", values, sizeof values, 0}};
+    put_archive(path, records, 2, false);
+    assert_nested_refused(path, cases[i].words);
+  }
+  /* Few bytes that mean 64 to the power of 5 values: each tuple holds the one before 64 times. */
+  struct buffer bomb;
+  buffer_init(&bomb);
+  buffer_append(&bomb, BYTES(HEAD "()q\0"));
+  for (char i = 0; i < 5; i++) {
+    buffer_append_char(&bomb, '(');
+    for (int k = 0; k < 64; k++) buffer_append(&bomb, (const char[]){'h', i}, 2);
+    buffer_append(&bomb, (const char[]){'t', 'q', (char)(i + 1)}, 3);
+  }
+  buffer_append(&bomb, BYTES("ts."));
+  struct torch_record record = {"archive/data.pkl", bomb.data, bomb.length, 0};
+  put_archive(path, &record, 1, false);
+  buffer_clear(&bomb);
+  assert_nested_refused(path, "more than 4096 values");
+  put_bytes(path, "\x1f\x8b\x08\0\0\0\0\0\0\3", 10);
+  assert_nested_refused(path, "the packed data ends in the middle");
+  put_bytes(path, "\x1f\x8b\x08\0\0\0\0\0\0\3\7\7\7\7", 14);
+  assert_nested_refused(path, "the gzip data is corrupt");
+  put_bytes(path, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
+  assert_nested_refused(path, "written in the format of torch before 1.6");
+  free(path);
+}
+
 /* Cut anywhere it is refused; with any byte changed every tensor still lies inside the file. */
 static void test_damage(void **state) {
   char *whole = fixture_path(), *path = file_join(*state, "damaged.bin");
@@ -264,6 +353,8 @@ int main(void) {
       cmocka_unit_test(test_zip64),
       cmocka_unit_test(test_pickles),
       cmocka_unit_test(test_archives),
+      cmocka_unit_test(test_sample),
+      cmocka_unit_test(test_nested_pickles),
       cmocka_unit_test(test_damage),
       cmocka_unit_test(test_directories),
   };

@@ -108,11 +108,17 @@ static inline struct eaglet_text torch_archive(const struct torch_record *record
 
 struct torch_tensor {
   const char *name;
-  enum dtype dtype; /* F32, BF16, I64 */
-  int rank;         /* 1 or 2 */
-  int64_t shape[2];
+  enum dtype dtype; /* F32, BF16, F16, I64, I32, U8, BOOL */
+  int rank;         /* 1 to 3 */
+  int64_t shape[3];
   const void *data;
 };
+
+static inline int64_t torch_elements(const struct torch_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+  return n;
+}
 
 static inline void torch_put_text(struct buffer *b, const char *text) {
   buffer_append_char(b, 'X');
@@ -125,49 +131,76 @@ static inline void torch_put_int(struct buffer *b, int64_t value) {
   torch_put(b, (uint64_t)value, 4);
 }
 
-static inline void torch_put_tensor(struct buffer *b, const struct torch_tensor *t, const char *key) {
-  int64_t columns = t->rank > 1 ? t->shape[1] : 1;
-  torch_put_text(b, t->name);
-  buffer_append_string(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
-  torch_put_text(b, "storage");
-  buffer_append_string(b, t->dtype == DTYPE_F32 ? "ctorch\nFloatStorage\n" : t->dtype == DTYPE_BF16 ? "ctorch\nBFloat16Storage\n" : "ctorch\nLongStorage\n");
-  torch_put_text(b, key);
-  torch_put_text(b, "cpu");
-  torch_put_int(b, t->shape[0] * columns);
-  buffer_append_string(b, "tQ");
-  torch_put_int(b, 0);
-  torch_put_int(b, t->shape[0]);
-  if (t->rank > 1) torch_put_int(b, columns);
-  buffer_append_string(b, t->rank > 1 ? "\x86" : "\x85");
-  if (t->rank > 1) torch_put_int(b, columns);
-  torch_put_int(b, 1);
-  buffer_append_string(b, t->rank > 1 ? "\x86\x89" : "\x85\x89");
-  buffer_append_string(b, "ccollections\nOrderedDict\n)RtR");
+static inline const char *torch_storage(enum dtype dtype) {
+  switch (dtype) {
+  case DTYPE_F32: return "ctorch\nFloatStorage\n";
+  case DTYPE_BF16: return "ctorch\nBFloat16Storage\n";
+  case DTYPE_F16: return "ctorch\nHalfStorage\n";
+  case DTYPE_I32: return "ctorch\nIntStorage\n";
+  case DTYPE_U8: return "ctorch\nByteStorage\n";
+  case DTYPE_BOOL: return "ctorch\nBoolStorage\n";
+  default: return "ctorch\nLongStorage\n";
+  }
 }
 
-/* pytorch_model.bin of n tensors. */
-static inline struct eaglet_text torch_state_dict(const struct torch_tensor *tensors, size_t n) {
+static inline void torch_put_tensor(struct buffer *b, const struct torch_tensor *t, const char *key) {
+  static const char tuples[] = {0, (char)0x85, (char)0x86, (char)0x87};
+  buffer_append_string(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
+  torch_put_text(b, "storage");
+  buffer_append_string(b, torch_storage(t->dtype));
+  torch_put_text(b, key);
+  torch_put_text(b, "cpu");
+  torch_put_int(b, torch_elements(t));
+  buffer_append_string(b, "tQ");
+  torch_put_int(b, 0);
+  for (int i = 0; i < t->rank; i++) torch_put_int(b, t->shape[i]);
+  buffer_append_char(b, tuples[t->rank]);
+  for (int i = 0; i < t->rank; i++) {
+    int64_t stride = 1;
+    for (int k = i + 1; k < t->rank; k++) stride *= t->shape[k];
+    torch_put_int(b, stride);
+  }
+  buffer_append_char(b, tuples[t->rank]);
+  buffer_append_string(b, "\x89" "ccollections\nOrderedDict\n)RtR");
+}
+
+/* A dict of tensors; those that follow each other under one name are a list. A name without data is a note: text. */
+static inline struct eaglet_text torch_sample(const struct torch_tensor *tensors, size_t n) {
   struct torch_record *records = memory_alloc((n + 1) * sizeof *records);
   char(*names)[2][48] = memory_alloc((n + 1) * sizeof *names);
   struct buffer b;
+  size_t n_records = 1;
   buffer_init(&b);
   buffer_append_string(&b, "\x80\x02}(");
-  for (size_t i = 0; i < n; i++) {
-    const struct torch_tensor *t = &tensors[i];
-    snprintf(names[i][0], sizeof names[i][0], "%zu", i);
-    snprintf(names[i][1], sizeof names[i][1], "archive/data/%zu", i);
-    torch_put_tensor(&b, t, names[i][0]);
-    size_t elements = (size_t)(t->shape[0] * (t->rank > 1 ? t->shape[1] : 1));
-    records[i + 1] = (struct torch_record){.name = names[i][1], .data = t->data, .length = elements * (size_t)dtype_bits(t->dtype) / 8};
+  for (size_t i = 0, last; i < n; i = last) {
+    for (last = i + 1; last < n && strcmp(tensors[last].name, tensors[i].name) == 0;) last++;
+    torch_put_text(&b, tensors[i].name);
+    if (!tensors[i].data) {
+      torch_put_text(&b, "a note");
+      continue;
+    }
+    if (last > i + 1) buffer_append_string(&b, "](");
+    for (size_t k = i; k < last; k++) {
+      const struct torch_tensor *t = &tensors[k];
+      snprintf(names[k][0], sizeof names[k][0], "%zu", k);
+      snprintf(names[k][1], sizeof names[k][1], "archive/data/%zu", k);
+      torch_put_tensor(&b, t, names[k][0]);
+      records[n_records++] = (struct torch_record){
+          .name = names[k][1], .data = t->data, .length = (size_t)torch_elements(t) * (size_t)dtype_bits(t->dtype) / 8};
+    }
+    if (last > i + 1) buffer_append_char(&b, 'e');
   }
   buffer_append_string(&b, "u.");
   struct eaglet_text pickle = buffer_detach(&b);
   records[0] = (struct torch_record){.name = "archive/data.pkl", .data = pickle.data, .length = pickle.length};
-  struct eaglet_text archive = torch_archive(records, n + 1, false);
+  struct eaglet_text archive = torch_archive(records, n_records, false);
   free(pickle.data);
   free(names);
   free(records);
   return archive;
 }
+
+/* pytorch_model.bin of n tensors. */
+static inline struct eaglet_text torch_state_dict(const struct torch_tensor *tensors, size_t n) { return torch_sample(tensors, n); }
 
 #endif

@@ -212,24 +212,46 @@ static void features_make(struct features *f, const char *tokens, enum dtype dty
   }
 }
 
+static struct feature_shard shard_of(const struct features *f, size_t first, size_t n) {
+  return (struct feature_shard){.layout = &f->layout,
+                                .rows = f->tokens.rows + first,
+                                .n_rows = n,
+                                .states = (const float *const *)f->states + first,
+                                .width = (N_STATES + 1) * HIDDEN,
+                                .last = N_STATES * HIDDEN};
+}
+
 static void features_write(struct features *f, const char *directory) {
-  char hash[HASH_TEXT_BYTES];
+  char hash[HASH_TEXT_BYTES], *path = file_join(directory, "manifest.json");
+  bool existed;
   struct eaglet_error err = {0};
   hash_text(hash, f->tokens.hash);
   json_t *facts = json_pack("{ss}", "token_hash", hash);
-  assert_ok(feature_manifest_write(directory, &f->layout, facts, &err), &err);
+  assert_ok(feature_manifest_write(path, &f->layout, facts, &existed, &err), &err);
+  assert_false(existed);
+  assert_ok(feature_manifest_write(path, &f->layout, facts, &existed, &err), &err);
+  assert_true(existed);
+  free(path);
   for (size_t s = 0; s * FEATURE_ROWS < f->tokens.n_rows; s++) {
     size_t first = s * FEATURE_ROWS,
            n = f->tokens.n_rows - first < FEATURE_ROWS ? f->tokens.n_rows - first : FEATURE_ROWS;
-    const struct feature_shard shard = {.layout = &f->layout,
-                                        .rows = f->tokens.rows + first,
-                                        .n_rows = n,
-                                        .states = (const float *const *)f->states + first};
-    assert_false(feature_shard_done(directory, s, shard.rows, n));
+    struct feature_shard shard = shard_of(f, first, n), other = shard;
+    assert_false(feature_shard_done(directory, s, &shard));
     assert_ok(feature_shard_write(directory, s, &shard, &err), &err);
-    assert_true(feature_shard_done(directory, s, shard.rows, n));
-    assert_false(feature_shard_done(directory, s, shard.rows, n - 1));
-    if (first > 0) assert_false(feature_shard_done(directory, s, f->tokens.rows, n)); /* other rows */
+    assert_true(feature_shard_done(directory, s, &shard));
+    other.n_rows--;
+    assert_false(feature_shard_done(directory, s, &other));
+    other = shard_of(f, 0, n);
+    if (first > 0) assert_false(feature_shard_done(directory, s, &other)); /* other rows */
+    struct feature_layout layout = f->layout;
+    layout.dtype = layout.dtype == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
+    shard.layout = &layout;
+    assert_false(feature_shard_done(directory, s, &shard)); /* another store */
+    char *file = feature_shard_path(directory, s);
+    uint64_t n_tokens = 0, length = (uint64_t)file_length(file);
+    for (size_t r = first; r < first + n; r++) n_tokens += (uint64_t)f->tokens.rows[r].n;
+    assert_in_range(feature_shard_bytes(&f->layout, n, n_tokens), length, length + 1024);
+    free(file);
   }
   json_decref(facts);
 }
@@ -239,27 +261,44 @@ static void features_free(struct features *f) {
   token_store_close(&f->tokens);
 }
 
+/* What the store must give for a stored number; FP8: within half a step of the scale's or 1/16 of it. */
+static void assert_stored(float found, float value, enum dtype dtype, float largest) {
+  if (dtype == DTYPE_F32) assert_true(found == value);
+  else if (dtype == DTYPE_BF16) assert_true(found == dtype_bf16_to_f32(dtype_f32_to_bf16(value)));
+  else assert_true(fabsf(found - value) <= fmaxf(fabsf(value) / 16, largest / 448 * 0x1p-10f) * 1.0001f);
+}
+
 static void test_features_round_trip(void **state) {
-  const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+  const struct {
+    enum dtype dtype;
+    enum feature_last last;
+  } cases[] = {{DTYPE_F32, FEATURE_LAST_RESIDUAL}, {DTYPE_BF16, FEATURE_LAST_RESIDUAL}, {DTYPE_F8_E4M3, FEATURE_LAST_RESIDUAL},
+               {DTYPE_BF16, FEATURE_LAST_NONE}, {DTYPE_F8_E4M3, FEATURE_LAST_NONE}};
   write_rows(*state, 150, 0); /* 135 training rows: three shards */
-  for (size_t d = 0; d < 2; d++) {
+  for (size_t d = 0; d < sizeof cases / sizeof *cases; d++) {
     struct features f;
     struct feature_store *store;
     struct eaglet_error err = {0};
     char *directory = memory_format("%s/features-%zu", (char *)*state, d);
     assert_ok(file_make_directory(directory, &err), &err);
-    features_make(&f, *state, dtypes[d]);
+    features_make(&f, *state, cases[d].dtype);
+    f.layout.last = cases[d].last;
     features_write(&f, directory);
     assert_ok(feature_store_open(&store, directory, &f.tokens, &err), &err);
     assert_int_equal(feature_store_layout(store)->n_states, N_STATES);
     assert_int_equal(feature_store_layout(store)->states[1], 5);
+    assert_int_equal(feature_store_layout(store)->last, cases[d].last);
+    assert_true(store->named && store->n_covered == f.tokens.n_rows && feature_store_has(store, 0));
+    size_t slots = (size_t)feature_layout_slots(&f.layout);
     for (size_t r = f.tokens.n_rows; r-- > 0;) {
-      size_t n = (size_t)f.tokens.rows[r].n * (N_STATES + 1) * HIDDEN;
-      float *read = memory_alloc(n * sizeof(float));
+      size_t n = (size_t)f.tokens.rows[r].n;
+      float *read = memory_alloc(n * slots * HIDDEN * sizeof(float));
       assert_ok(feature_store_read(store, r, read, &err), &err);
-      for (size_t i = 0; i < n; i++) {
-        float expected = d == 0 ? value_of(r, i) : dtype_bf16_to_f32(dtype_f32_to_bf16(value_of(r, i)));
-        assert_true(read[i] == expected);
+      for (size_t i = 0; i < n * slots; i++) {
+        size_t from = (i / slots * (N_STATES + 1) + i % slots) * HIDDEN;
+        float largest = 0;
+        for (size_t k = 0; k < HIDDEN; k++) largest = fmaxf(largest, fabsf(value_of(r, from + k)));
+        for (size_t k = 0; k < HIDDEN; k++) assert_stored(read[i * HIDDEN + k], value_of(r, from + k), cases[d].dtype, largest);
       }
       free(read);
     }
@@ -267,6 +306,75 @@ static void test_features_round_trip(void **state) {
     features_free(&f);
     free(directory);
   }
+}
+
+/* D14: three states and the last of Kimi-K2 over a million rows of 2048 tokens: 57,344 bytes a token and its id. */
+static void test_size(void **state) {
+  (void)state;
+  struct feature_layout layout = {.n_states = 3, .hidden = 7168, .dtype = DTYPE_BF16};
+  assert_int_equal(feature_token_bytes(&layout), 57344 + 4);
+  assert_in_range(feature_shard_bytes(&layout, 64, 64 * 2048) * (1000000 / 64), 117400000000000, 117600000000000);
+  layout.last = FEATURE_LAST_NONE;
+  assert_int_equal(feature_token_bytes(&layout), 3 * 7168 * 2 + 4);
+  layout.dtype = DTYPE_F8_E4M3;
+  layout.last = FEATURE_LAST_RESIDUAL;
+  assert_int_equal(feature_token_bytes(&layout), 4 * (7168 + 4) + 4);
+}
+
+/* Every byte of a shard counts: whatever is changed, the examination finds it, with the rows at hand or without. */
+static void test_examination(void **state) {
+  const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F8_E4M3};
+  for (size_t d = 0; d < 2; d++) {
+    struct features f;
+    struct eaglet_error err = {0};
+    struct feature_verdict verdict;
+    char *directory = memory_format("%s/features-%zu", (char *)*state, d), *path = feature_shard_path(directory, 0);
+    assert_ok(file_make_directory(directory, &err), &err);
+    write_rows(*state, 5, 0);
+    features_make(&f, *state, dtypes[d]);
+    features_write(&f, directory);
+    struct feature_examination expected = {.layout = &f.layout, .rows = f.tokens.rows, .n_rows = f.tokens.n_rows}, alone = expected;
+    alone.rows = NULL;
+    assert_ok(feature_shard_examine(&verdict, path, &expected, &err), &err);
+    assert_ok(feature_shard_examine(&verdict, path, &alone, &err), &err);
+    assert_true(verdict.n_rows == f.tokens.n_rows && verdict.n_tokens == f.tokens.n_tokens && !verdict.unhashed);
+    struct eaglet_text whole = scratch_read(directory, "rows-00000.safetensors");
+    size_t header;
+    memcpy(&header, whole.data, 8);
+    for (size_t at = 8 + header; at < whole.length; at += 5) {
+      whole.data[at] ^= 0x10;
+      free(scratch_write_bytes(directory, "rows-00000.safetensors", whole.data, whole.length));
+      assert_int_equal(feature_shard_examine(&verdict, path, at % 2 ? &expected : &alone, &err), EAGLET_E_INPUT);
+      whole.data[at] ^= 0x10;
+    }
+    features_free(&f);
+    free(whole.data), free(directory), free(path);
+  }
+}
+
+/* D15: zeros are no state. Their checksum may be right: what wrote them was wrong. */
+static void test_zeros(void **state) {
+  struct features f;
+  struct feature_store *store;
+  struct eaglet_error err = {0};
+  struct feature_verdict verdict;
+  char *directory = memory_format("%s/features", (char *)*state), *path = feature_shard_path(directory, 0);
+  assert_ok(file_make_directory(directory, &err), &err);
+  write_rows(*state, 5, 0);
+  features_make(&f, *state, DTYPE_BF16);
+  memset(f.states[2] + 1 * (N_STATES + 1) * HIDDEN + HIDDEN, 0, HIDDEN * sizeof(float)); /* token 1, the second input: state 5 */
+  f.states[2][2 * (N_STATES + 1) * HIDDEN + HIDDEN] = NAN;
+  features_write(&f, directory);
+  const struct feature_examination expected = {.layout = &f.layout, .rows = f.tokens.rows, .n_rows = f.tokens.n_rows};
+  assert_true(f.tokens.rows[2].n > 2);
+  assert_failed_with(feature_shard_examine(&verdict, path, &expected, &err), EAGLET_E_INPUT, &err, "row 2, token 1, state 5: expected a state, found zeros");
+  assert_true(verdict.fault.n_zero == 1 && verdict.fault.n_not_finite == 1);
+  assert_ok(feature_store_open(&store, directory, &f.tokens, &err), &err);
+  float *row = memory_alloc((size_t)f.tokens.rows[2].n * (N_STATES + 1) * HIDDEN * sizeof *row);
+  assert_failed_with(feature_store_read(store, 2, row, &err), EAGLET_E_INPUT, &err, "row 2, token 1, state 5: expected a state, found zeros");
+  feature_store_close(store);
+  features_free(&f);
+  free(row), free(directory), free(path);
 }
 
 static void test_features_refused(void **state) {
@@ -330,8 +438,7 @@ static void test_full_disk(void **state) {
   struct eaglet_error err = {0};
   write_rows(*state, 64, 0);
   features_make(&f, *state, DTYPE_F32);
-  const struct feature_shard shard = {
-      .layout = &f.layout, .rows = f.tokens.rows, .n_rows = f.tokens.n_rows, .states = (const float *const *)f.states};
+  const struct feature_shard shard = shard_of(&f, 0, f.tokens.n_rows);
   struct rlimit before, small = {.rlim_cur = 20000};
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
   small.rlim_max = before.rlim_max;
@@ -356,6 +463,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_writer_refuses, scratch_create, scratch_remove),
       cmocka_unit_test_setup_teardown(test_damage, scratch_create, scratch_remove),
       cmocka_unit_test_setup_teardown(test_features_round_trip, scratch_create, scratch_remove),
+      cmocka_unit_test(test_size),
+      cmocka_unit_test_setup_teardown(test_examination, scratch_create, scratch_remove),
+      cmocka_unit_test_setup_teardown(test_zeros, scratch_create, scratch_remove),
       cmocka_unit_test_setup_teardown(test_features_refused, scratch_create, scratch_remove),
       cmocka_unit_test_setup_teardown(test_full_disk, scratch_create, scratch_remove),
   };

@@ -1,7 +1,7 @@
-"""A small pytorch_model.bin as torch.save writes one, for tests/data/torch: the pickle by Python's own pickler (which torch.save uses),
-around it the records of its zip archive, aligned to 64 bytes as torch aligns them.
+"""A small pytorch_model.bin and a training sample as torch.save writes them, for tests/data/torch: the pickle by Python's own pickler
+(which torch.save uses), around it the records of its zip archive, aligned to 64 bytes as torch aligns them.
 
-usage: make_torch_file.py OUT.bin
+usage: make_torch_file.py OUT.bin SAMPLE.pt
 Needs no torch: what the pickle must name is made up here under torch's names. Value i of tensor k is i + 100 k.
 """
 import collections, io, pickle, struct, sys, types, zipfile
@@ -80,17 +80,31 @@ state["scalar"] = Tensor(storages[1], 4, ())
 state["none"] = Tensor(storages[4], 8, (0, 3))
 state._metadata = collections.OrderedDict([("", {"version": 1}), ("midlayer", {"version": 1})])
 
-data = io.BytesIO()
-Pickler(data, protocol=2).dump(state)
-with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_STORED) as out:
-    def put(name, content):
-        info = zipfile.ZipInfo("pytorch_model/" + name, (1980, 1, 1, 0, 0, 0))
-        pad = -(out.fp.tell() + 30 + len(info.filename) + 4) % 64
-        info.extra = b"FB" + struct.pack("<H", pad) + b"Z" * pad
-        out.writestr(info, content)
-    put("data.pkl", data.getvalue())
-    put("byteorder", b"little")
-    for s in storages:
-        put("data/" + s.key, s.bytes)
-    put("version", b"3\n")
-    put(".data/serialization_id", b"0000000000000000000000000000000000000000")
+
+
+def save(path, value, storages):
+    data = io.BytesIO()
+    Pickler(data, protocol=2).dump(value)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as out:
+        def put(name, content):
+            info = zipfile.ZipInfo("pytorch_model/" + name, (1980, 1, 1, 0, 0, 0))
+            pad = -(out.fp.tell() + 30 + len(info.filename) + 4) % 64
+            info.extra = b"FB" + struct.pack("<H", pad) + b"Z" * pad
+            out.writestr(info, content)
+        put("data.pkl", data.getvalue())
+        put("byteorder", b"little")
+        for s in storages:
+            put("data/" + s.key, s.bytes)
+        put("version", b"3\n")
+        put(".data/serialization_id", b"0000000000000000000000000000000000000000")
+
+
+save(sys.argv[1], state, storages)
+
+# Six tokens of width 3: a list of states that are parts of one storage, ids and mask, and what else people note.
+states = Storage("BFloat16Storage", "0", numbers(0, 72))
+ids, mask = Storage("LongStorage", "1", numbers(1, 6)), Storage("LongStorage", "2", [0, 0, 0, 1, 1, 1])
+sample = {"input_ids": Tensor(ids, 0, (6,)), "hidden_states": [Tensor(states, 18 * k, (6, 3)) for k in range(4)],
+          "loss_mask": Tensor(mask, 0, (6,)),
+          "notes": {"id": "row 7 \u00e9", "turns": 3, "score": 0.5, "none": None, "spans": [(2, 4), (5, -6)], 9: True}}
+save(sys.argv[2], sample, [states, ids, mask])

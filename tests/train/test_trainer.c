@@ -302,7 +302,7 @@ static void test_stored_equals_live(void **state) {
   assert_memory_equal(a, b, sizeof(double) * 3);
   stored.params.states = "1,4,5";
   stored.params.out = features; /* fails before anything is written */
-  assert_failed_with(run_go(&stored), EAGLET_E_INPUT, &stored.err, "expected state 1, found state 2");
+  assert_failed_with(run_go(&stored), EAGLET_E_INPUT, &stored.err, "expected states 1,4,5, the head's input, found states 2,4,5");
   free(features);
   run_clear(&live), run_clear(&stored);
 }

@@ -102,11 +102,19 @@ static enum eaglet_status read_pair(json_t *messages, const struct pair_layout *
   return EAGLET_OK;
 }
 
+/* Both sides may be lists of messages already (a conversation cut where learning begins). */
+static bool join_lists(json_t *messages, const struct pair_values *values) {
+  if (!json_is_array(values->question) || !json_is_array(values->answer)) return false;
+  json_array_extend(messages, (json_t *)values->question);
+  json_array_extend(messages, (json_t *)values->answer);
+  return true;
+}
+
 static enum eaglet_status take_pair(struct row_reading *reading, const struct pair_layout *layout, const struct pair_values *values,
                                     struct eaglet_error *err) {
   reading->layout = layout->name;
   reading->messages = json_array();
-  enum eaglet_status status = read_pair(reading->messages, layout, values, err);
+  enum eaglet_status status = join_lists(reading->messages, values) ? EAGLET_OK : read_pair(reading->messages, layout, values, err);
   if (status == EAGLET_OK) return EAGLET_OK;
   json_decref(reading->messages);
   reading->messages = NULL;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define READ_BYTES ((size_t)64 << 10)
+#define READ_BYTES_MIN ((size_t)16 << 10) /* room for less makes the window grow */
 
 enum shape { SHAPE_LINES, SHAPE_ARRAY, SHAPE_DOCUMENTS };
 
@@ -50,7 +51,7 @@ static enum eaglet_status fill(struct row_source *s, bool *more, struct eaglet_e
     s->end -= s->at;
     s->at = s->counted = 0;
   }
-  MEMORY_GROW(s->window, s->capacity, s->end + READ_BYTES);
+  if (s->capacity - s->end < READ_BYTES_MIN) MEMORY_GROW(s->window, s->capacity, s->end + READ_BYTES);
   TRY(file_stream_read(s->stream, s->window + s->end, s->capacity - s->end, &n, err));
   s->end += n;
   s->exhausted = n == 0;

@@ -110,7 +110,8 @@ static inline void pw_hybrid(struct buffer *b, const int *values, size_t n, int 
   }
 }
 
-static inline void pw_delta(struct buffer *b, const int64_t *values, size_t n) {
+/* narrow: differences of 32 bits, which may wrap, as those of INT32 columns do. */
+static inline void pw_delta(struct buffer *b, const int64_t *values, size_t n, bool narrow) {
   enum { block = 128, minis = 4, per = block / minis };
   pw_varint(b, block);
   pw_varint(b, minis);
@@ -122,6 +123,7 @@ static inline void pw_delta(struct buffer *b, const int64_t *values, size_t n) {
     int64_t least = INT64_MAX;
     for (size_t k = 0; k < m; k++) {
       steps[k] = (uint64_t)values[i + k] - (uint64_t)values[i + k - 1];
+      if (narrow) steps[k] = (uint64_t)(int64_t)(int32_t)(uint32_t)steps[k];
       if ((int64_t)steps[k] < least) least = (int64_t)steps[k];
     }
     for (size_t k = 0; k < m; k++) steps[k] -= (uint64_t)least;
@@ -171,8 +173,8 @@ static inline void pw_lengths(struct buffer *b, json_t *values, int encoding) {
     lengths[i] = (int64_t)strlen(text) - prefixes[i];
     before = text;
   }
-  if (encoding == 7) pw_delta(b, prefixes, n);
-  pw_delta(b, lengths, n);
+  if (encoding == 7) pw_delta(b, prefixes, n, false);
+  pw_delta(b, lengths, n, false);
   for (size_t i = 0; i < n; i++) buffer_append_string(b, json_string_value(json_array_get(values, i)) + prefixes[i]);
   free(prefixes);
   free(lengths);
@@ -226,7 +228,7 @@ static inline void pw_values(struct buffer *b, const struct pw_node *node, json_
     buffer_append(b, &length, 4);
     buffer_append(b, runs.data, runs.length);
   } else if (encoding == 5) {
-    pw_delta(b, wide, n);
+    pw_delta(b, wide, n, node->type == PW_INT32);
   } else if (encoding == 9) {
     pw_split(b, node, values);
   } else {

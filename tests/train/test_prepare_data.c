@@ -32,6 +32,8 @@ static void test_token_rows(void **state) {
   json_decref(report);
   free(scratch_write(p->directory, "data.jsonl", "{\"input_ids\":[10,4096],\"loss_mask\":[0,1]}\n"));
   prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:1: token id 4096 at 1: expected ids below 4096, the target's vocabulary");
+  params.regenerate = true;
+  prepare_fails(&params, EAGLET_E_INPUT, "none of 1 rows can be trained: token ids, which cannot be regenerated (1)");
 }
 
 static void test_account(void **state) {

@@ -42,6 +42,9 @@ static void print_reading(const json_t *reading) {
   json_object_foreach(json_object_get(reading, "roles"), name, value) printf("%s%s = %s", n++ ? ", " : "  roles: ", name, json_string_value(value));
   if (n > 0) printf("\n");
   json_object_foreach(json_object_get(reading, "bad"), name, value) printf("  passed over %lld bad rows: %s\n", (long long)json_integer_value(value), name);
+  if (cli_number(reading, "ids_twice") > 0)
+    printf("  %.0f rows have an id that an earlier row has, the first: %s (rows are known by their content)\n", cli_number(reading, "ids_twice"),
+           json_string_value(json_object_get(reading, "first_id_twice")));
   print_names("files not read", json_object_get(reading, "files_ignored"));
 }
 

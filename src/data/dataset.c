@@ -3,6 +3,7 @@
 #include "data/dataset.h"
 
 #include "base/buffer.h"
+#include "base/hash_set.h"
 #include "base/memory.h"
 #include "base/util.h"
 #include "data/data_files.h"
@@ -33,6 +34,9 @@ struct dataset_reader {
   int32_t row_mib_max;
   uint64_t n_read, n_bad, n_warned; /* rows of all files; of them bad, except those too long */
   char first_bad[EAGLET_ERROR_MAX];
+  struct hash_set ids;          /* of the rows' own "id" */
+  uint64_t n_twice;             /* rows with an id that another had (C10) */
+  char first_twice[256];
   json_t *bad, *used, *unused, *roles; /* {reason: count}, {field: true}, {field: true}, {name: taken for} */
 };
 
@@ -260,6 +264,20 @@ static enum eaglet_status make_conversation(struct dataset_reader *reader, struc
   return EAGLET_OK;
 }
 
+/* An id that stands twice is told and nothing else: rows are known by their content. */
+static void note_id(struct dataset_reader *reader, const struct raw_row *raw) {
+  const json_t *id = json_object_get(raw->json, "id");
+  char number[24];
+  if (json_is_integer(id)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(id));
+  else if (!json_is_string(id) || json_string_length(id) == 0) return;
+  const char *text = json_is_string(id) ? json_string_value(id) : number;
+  if (hash_set_insert(&reader->ids, file_hash(text, strlen(text), 0))) return;
+  if (reader->n_twice++ > 0) return;
+  snprintf(reader->first_twice, sizeof reader->first_twice, "%.150s:%llu: id %.40s", reader->files.names[reader->file],
+           (unsigned long long)raw->line, text);
+  reader->first_twice[utf8_valid(reader->first_twice, strlen(reader->first_twice))] = '\0'; /* the name or a cut need not be whole */
+}
+
 /* One row of the current file: *made when it is a conversation; EAGLET_OK without one at the file's end and for a row that is passed over. */
 static enum eaglet_status next_conversation(struct dataset_reader *reader, struct conversation *conversation, bool *made, struct eaglet_error *err) {
   struct raw_row raw;
@@ -276,6 +294,7 @@ static enum eaglet_status next_conversation(struct dataset_reader *reader, struc
   reader->n_rows++;
   reader->n_read++;
   if (raw.too_long) return EAGLET_OK;
+  if (status == EAGLET_OK) note_id(reader, &raw);
   if (status == EAGLET_OK) status = make_conversation(reader, conversation, &raw, &why);
   json_decref(raw.json);
   if (status != EAGLET_OK) {
@@ -318,7 +337,7 @@ json_t *dataset_describe(const struct dataset_reader *reader) {
     json_t *name = json_string(reader->ignored.names[i]);
     json_array_append_new(ignored, name ? name : json_string("(a name that is not UTF-8)"));
   }
-  return json_pack("{sI so so so sO sI sO}", "files", (json_int_t)reader->files.n, "files_ignored", ignored, "fields_used", names_of(reader->used),
+  return json_pack("{sI ss sI so so so sO sI sO}", "ids_twice", (json_int_t)reader->n_twice, "first_id_twice", reader->first_twice, "files", (json_int_t)reader->files.n, "files_ignored", ignored, "fields_used", names_of(reader->used),
                    "fields_ignored", names_of(reader->unused), "roles", reader->roles, "bad_rows", (json_int_t)reader->n_bad, "bad", reader->bad);
 }
 
@@ -339,5 +358,6 @@ void dataset_close(struct dataset_reader *reader) {
   json_decref(reader->used);
   json_decref(reader->unused);
   json_decref(reader->roles);
+  hash_set_release(&reader->ids);
   free(reader);
 }

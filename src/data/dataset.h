@@ -64,7 +64,8 @@ enum eaglet_status dataset_open(struct dataset_reader **reader, const struct dat
  * the caller counts it. */
 enum eaglet_status dataset_next(struct dataset_reader *reader, struct conversation *conversation, bool *more,
                                 struct eaglet_error *err) MUST_USE;
-/* What was met so far, a new object: files, files_ignored, fields_used, fields_ignored, roles {name: taken for}, bad_rows, bad {reason: count}. */
+/* What was met so far, a new object: files, files_ignored, fields_used, fields_ignored, roles {name: taken for}, bad_rows, bad {reason: count}, ids_twice (rows
+ * whose own "id" an earlier row had), first_id_twice ("file:line: id X"). */
 json_t *dataset_describe(const struct dataset_reader *reader);
 const struct file_list *dataset_files(const struct dataset_reader *reader); /* every file that is read, in order; borrowed */
 /* Bytes read so far of *total, both packed as they stand; *total 0 when it is not known (a pipe). A table counts when it ends. */

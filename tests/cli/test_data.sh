@@ -57,3 +57,8 @@ says "dropped 1: unknown role 'narrator'" --data "$dir/role.jsonl"
 refuses 3 "role.jsonl:2: message 1: role: expected human, user" --data "$dir/role.jsonl" --strict
 head -c 40 "$dir/data/b.jsonl.gz" >"$dir/cut.gz"
 refuses 3 'cut.gz: the packed data ends in the middle (cut short?)' --data "$dir/cut.gz" --max-bad 100
+
+# Ids that stand twice are told (C10); the rows are kept, being different.
+sed 's/"id":3/"id":1/' "$dir/data/a.jsonl" >"$dir/twice.jsonl"
+says "1 rows have an id that an earlier row has, the first: $dir/twice.jsonl:3: id 1" --data "$dir/twice.jsonl"
+says '3 conversations read, 3 kept' --data "$dir/twice.jsonl" --force

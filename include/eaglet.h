@@ -406,6 +406,10 @@ struct eaglet_extract_params {
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_extract(const struct eaglet_extract_params *params,
                                                              struct eaglet_text *report, struct eaglet_error *err);
 
+/* Of a training recipe (docs/EAGLE3.md, "Recipes"). 0 is the default, which is the first unless said otherwise. */
+enum eaglet_loss { EAGLET_LOSS_KL = 1, EAGLET_LOSS_CE, EAGLET_LOSS_LK_ALPHA, EAGLET_LOSS_LK_LAMBDA };
+enum eaglet_outside { EAGLET_OUTSIDE_DROP = 1, EAGLET_OUTSIDE_RESIDUAL, EAGLET_OUTSIDE_RENORMALISE };
+
 struct eaglet_train_params {
   const char *model, *hub_cache, *data, *out;
   const char *features;   /* directory written by extract; NULL: the target runs live */

@@ -83,6 +83,7 @@ void cpu_silu_mul_backward(struct compute *c, float *d_gate, float *d_up, const 
 void cpu_ttt_attention(struct compute *c, const struct ttt_attention_params *p);
 void cpu_ttt_attention_backward(struct compute *c, const struct ttt_attention_backward_params *p);
 void cpu_softmax(struct compute *c, float *logits, int32_t n, int32_t dim);
+void cpu_log_sums(struct compute *c, float *out, const float *x, int32_t n, int32_t dim);
 void cpu_distill(struct compute *c, const struct distill_params *p);
 void cpu_scatter_add_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, int32_t dim);
 double cpu_sum_squares(struct compute *c, const float *x, int64_t n);

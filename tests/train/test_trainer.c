@@ -418,7 +418,7 @@ static void test_not_a_number(void **state) {
   r.params.rope_theta = 10000;
   assert_ok(head_config_new(&config, &r.params, model, 4096, &r.err), &r.err);
   float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
-  head_parameters_init(parameters, &config, model, &map, 1);
+  head_parameters_init(parameters, &config, model, &map, &(struct eaglet_train_params){.seed = 1});
   parameters[head_parameter_offset(&config, HEAD_DOWN) + 5] = NAN;
   assert_ok(
       head_export(broken,

@@ -34,6 +34,8 @@ static const struct compute_training training_table = {
     .scatter_add_rows = cpu_scatter_add_rows,
     .sum_squares = cpu_sum_squares,
     .adamw = cpu_adamw,
+    .muon = cpu_muon,
+    .blend = cpu_blend,
 };
 
 static void *cpu_alloc(struct compute *c, size_t bytes) {

@@ -89,5 +89,7 @@ void cpu_scatter_add_rows(struct compute *c, float *out, const float *x, const i
 double cpu_sum_squares(struct compute *c, const float *x, int64_t n);
 void cpu_adamw(struct compute *c, float *w, float *m, float *v, const float *g, int64_t n,
                const struct adamw_params *p);
+void cpu_muon(struct compute *c, float *w, float *m, const float *g, const struct muon_params *p);
+void cpu_blend(struct compute *c, float *y, const float *x, float keep, int64_t n);
 
 #endif

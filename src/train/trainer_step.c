@@ -106,9 +106,10 @@ static void update(struct trainer *t, const struct step_result *r) {
   optimizer_run(&t->optimizer, t->parameters, t->gradients, &step);
 }
 
-/* A batch whose every target is outside the draft vocabulary teaches nothing: momentum alone must not move the
- * parameters (F12). */
+/* A batch whose every target is outside the draft vocabulary teaches nothing, whether its slots are dropped or kept without a gradient:
+ * momentum alone must not move the parameters (F12). */
 static bool learned(const struct step_result *r) {
+  if (r->grad_norm == 0) return false;
   for (int32_t k = 0; k < r->n_steps; k++) {
     if (r->slots[k] > 0) return true;
   }

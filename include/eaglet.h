@@ -433,6 +433,15 @@ struct eaglet_check_features_params {
 EAGLET_API EAGLET_MUST_USE enum eaglet_status eaglet_check_features(const struct eaglet_check_features_params *params,
                                                                     struct eaglet_text *json, struct eaglet_error *err);
 
+/* Of a training recipe (docs/EAGLE3.md, "Recipes"). 0 is the default, which is the first unless said otherwise. */
+enum eaglet_loss { EAGLET_LOSS_KL = 1, EAGLET_LOSS_CE, EAGLET_LOSS_LK_ALPHA, EAGLET_LOSS_LK_LAMBDA };
+enum eaglet_outside { EAGLET_OUTSIDE_DROP = 1, EAGLET_OUTSIDE_RESIDUAL, EAGLET_OUTSIDE_RENORMALISE };
+enum eaglet_teacher { EAGLET_TEACHER_SOFT = 1, EAGLET_TEACHER_ARGMAX, EAGLET_TEACHER_DATA }; /* 0: argmax with the loss CE, else soft */
+enum eaglet_mask_rule { EAGLET_MASK_OURS = 1, EAGLET_MASK_EAGLE, EAGLET_MASK_SPECFORGE, EAGLET_MASK_SPECULATORS };
+enum eaglet_optimizer { EAGLET_OPTIMIZER_ADAMW = 1, EAGLET_OPTIMIZER_MUON };
+enum eaglet_schedule { EAGLET_SCHEDULE_COSINE = 1, EAGLET_SCHEDULE_WSD, EAGLET_SCHEDULE_CONSTANT };
+enum eaglet_lm_head { EAGLET_LM_HEAD_FROM_TARGET = 1, EAGLET_LM_HEAD_RANDOM, EAGLET_LM_HEAD_FROZEN };
+
 struct eaglet_train_params {
   const char *model, *hub_cache, *data, *out;
   const char *features;   /* directory written by extract, or samples of another program (docs/FORMATS.md); NULL: the target runs live */
@@ -451,6 +460,19 @@ struct eaglet_train_params {
   double lr;              /* default 1e-3 for small heads; peers use 5e-5..1e-4 at 8B and above */
   int32_t warmup;         /* steps, default 50 */
   double beta1, beta2, weight_decay, clip; /* defaults 0.9 0.95 0 0.5 */
+  enum eaglet_loss loss;
+  enum eaglet_outside outside;     /* what of p lies outside the draft vocabulary */
+  enum eaglet_teacher teacher;
+  double kl_scale, kl_decay;       /* of lk-lambda, defaults 1 and 3 */
+  enum eaglet_mask_rule mask_rule; /* which slots are supervised at which step */
+  enum eaglet_optimizer optimizer;
+  double muon_lr, muon_momentum;   /* defaults: lr, 0.95 */
+  enum eaglet_schedule schedule;
+  double lr_min;                   /* where the schedule ends, default 0 */
+  double decay_share;              /* of wsd: share of the steps in which the rate falls, default 0.2 */
+  double ema;                      /* the exported head is the moving average of the parameters with this decay; 0: off */
+  enum eaglet_lm_head lm_head;     /* where it starts, and whether it is trained; with init it starts as it is there */
+  double noise;                    /* features get noise uniform in +-noise; 0: off */
   int32_t heads, kv_heads, head_dim, intermediate; /* of the head; defaults from the target */
   double rope_theta;      /* default 10000 */
   uint64_t seed;

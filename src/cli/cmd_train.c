@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void print_trained(const json_t *document) {
   size_t i;
@@ -14,8 +15,48 @@ static void print_trained(const json_t *document) {
          cli_number(document, "gflop_s"));
 }
 
+struct recipe_choices { /* the enums' own numbers, 0: not given */
+  int loss, outside, teacher, mask_rule, optimizer, schedule, lm_head;
+};
+#define RECIPE_OPTIONS 15
+
+static void recipe_table(struct recipe_choices *c, struct eaglet_train_params *params, struct option table[RECIPE_OPTIONS + 1]) {
+  const struct option options[RECIPE_OPTIONS + 1] = {
+      {.kind = OPTION_CHOICE, .name = "loss", .value = &c->loss, .argument = "kl|ce|lk-alpha|lk-lambda", .help = "kl: to the target's distribution; ce: its first choice; lk-*: acceptance itself (default kl)", .heading = "recipe"},
+      {.kind = OPTION_CHOICE, .name = "outside", .value = &c->outside, .argument = "drop|residual|renormalise", .help = "slots whose target is outside the draft vocabulary: left out; kept, and the mass outside lost; kept, and the mass inside made one (default drop)"},
+      {.kind = OPTION_CHOICE, .name = "teacher", .value = &c->teacher, .argument = "soft|argmax|data", .help = "what is learnt: the target's distribution; with --loss ce its first choice or the data's token (default soft, with ce argmax)"},
+      {.kind = OPTION_DOUBLE, .name = "kl-scale", .value = &params->kl_scale, .argument = "X", .help = "lk-lambda: weight of kl where nothing is accepted (default 1)", .min = 1e-9, .max = 1},
+      {.kind = OPTION_DOUBLE, .name = "kl-decay", .value = &params->kl_decay, .argument = "X", .help = "lk-lambda: it falls with exp(-X acceptance) (default 3)", .min = 1e-9, .max = 1000},
+      {.kind = OPTION_CHOICE, .name = "mask-rule", .value = &c->mask_rule, .argument = "ours|eagle|specforge|speculators", .help = "which slots learn at which step (default ours: no roll-out leaves its reply)"},
+      {.kind = OPTION_CHOICE, .name = "optimizer", .value = &c->optimizer, .argument = "adamw|muon", .help = "muon: for matrices but lm_head, the rest by adamw (default adamw)"},
+      {.kind = OPTION_DOUBLE, .name = "muon-lr", .value = &params->muon_lr, .argument = "X", .help = "peak rate of muon (default: --lr)", .min = 1e-9, .max = 1},
+      {.kind = OPTION_DOUBLE, .name = "muon-momentum", .value = &params->muon_momentum, .argument = "X", .help = "of muon (default 0.95)", .min = 0.01, .max = 0.9999},
+      {.kind = OPTION_CHOICE, .name = "schedule", .value = &c->schedule, .argument = "cosine|wsd|constant", .help = "of the learning rate behind the warm-up (default cosine)"},
+      {.kind = OPTION_DOUBLE, .name = "min-lr", .value = &params->lr_min, .argument = "X", .help = "where cosine and wsd end (default 0)", .min = 1e-12, .max = 1},
+      {.kind = OPTION_DOUBLE, .name = "decay-share", .value = &params->decay_share, .argument = "X", .help = "wsd: share of the steps in which the rate falls (default 0.2)", .min = 1e-6, .max = 1},
+      {.kind = OPTION_DOUBLE, .name = "ema", .value = &params->ema, .argument = "X", .help = "the head that is written and evaluated is the moving average with this decay (default off)", .min = 1e-6, .max = 0.999999},
+      {.kind = OPTION_CHOICE, .name = "lm-head", .value = &c->lm_head, .argument = "from-target|random|frozen", .help = "trained from the target's rows or from noise; frozen: the target's rows stay (default from-target)"},
+      {.kind = OPTION_DOUBLE, .name = "noise", .value = &params->noise, .argument = "X", .help = "features get noise uniform in +-X (default off)", .min = 1e-9, .max = 1000},
+      OPTION_END,
+  };
+  memcpy(table, options, sizeof options);
+}
+
+static void recipe_take(struct eaglet_train_params *params, const struct recipe_choices *c) {
+  params->loss = (enum eaglet_loss)c->loss;
+  params->outside = (enum eaglet_outside)c->outside;
+  params->teacher = (enum eaglet_teacher)c->teacher;
+  params->mask_rule = (enum eaglet_mask_rule)c->mask_rule;
+  params->optimizer = (enum eaglet_optimizer)c->optimizer;
+  params->schedule = (enum eaglet_schedule)c->schedule;
+  params->lm_head = (enum eaglet_lm_head)c->lm_head;
+}
+
 int cmd_train(struct cli *cli, int argc, char **argv) {
   struct eaglet_train_params params = {.hub_cache = cli->env.hub_cache};
+  struct recipe_choices choices = {0};
+  struct option recipe[RECIPE_OPTIONS + 1];
+  recipe_table(&choices, &params, recipe);
   const struct option own[] = {
       {.kind = OPTION_STRING, .name = "data", .value = &params.data, .argument = "DIR", .help = "directory written by prepare, or samples of another program with ids and loss masks", .required = true},
       {.kind = OPTION_STRING, .name = "out", .letter = 'o', .value = &params.out, .argument = "DIR", .help = "head, metrics and state go here", .required = true},
@@ -51,7 +92,7 @@ int cmd_train(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_INT, .name = "stop-after", .value = &params.stop_after, .argument = "N", .help = "save and stop after N steps of this run; continue with --resume", .min = 1, .max = 1e9},
       OPTION_END,
   };
-  const struct option *tables[] = {own, cli->common, NULL};
+  const struct option *tables[] = {own, recipe, cli->common, NULL};
   const struct options_spec spec = {
       .command = "train", .usage = "MODEL --data DIR --out DIR [--features DIR] [--vocab FILE] [--resume]", .summary = "train an EAGLE-3 head",
       .description = "The head is trained as it will be used: unrolled over its own features (training-time test). DIR receives the head in the\n"
@@ -63,6 +104,7 @@ int cmd_train(struct cli *cli, int argc, char **argv) {
   int code = cli_parse(cli, &spec, argc, argv, &result);
   if (code != CLI_GO) return code;
   params.model = result.positional[0];
+  recipe_take(&params, &choices);
   params.ignore_index = cli->ignore_index;
   params.threads = cli->threads;
   params.progress = progress_callbacks(&cli->progress);

@@ -46,7 +46,7 @@ struct head_training {
   int32_t slots_max, n_steps;
   struct step steps[STEPS_MAX];
   struct arena floats, ints;
-  float *logits, *loss, *weight; /* chunk */
+  float *logits, *loss, *weight, *acceptance; /* chunk */
   uint8_t *hit;
   int32_t *target_row;
   int32_t chunk_rows;
@@ -88,7 +88,7 @@ enum eaglet_status head_training_create(struct head_training **out, const struct
   if (t->chunk_rows < 16) t->chunk_rows = 16;
   size_t chunk = (size_t)t->chunk_rows;
   size_t n_floats =
-      steps * step_floats(&w, slots) + chunk * (w.vocab + 3) + slots * (3 * w.h + 2 * w.inter + 2 * w.q) + 64 * 16;
+      steps * step_floats(&w, slots) + chunk * (w.vocab + 4) + slots * (3 * w.h + 2 * w.inter + 2 * w.q) + 64 * 16;
   enum eaglet_status status = arena_init(&t->floats, n_floats * sizeof(float), err);
   if (status == EAGLET_OK)
     status = arena_init(&t->ints,
@@ -366,9 +366,14 @@ static void loss_chunk(struct head_training *t, const struct loss_run *run, int3
                                          .n_vocab = t->config.n_draft,
                                          .logits = t->logits,
                                          .target = b->target,
+                                         .mass = b->target_mass,
+                                         .choice = b->target_choice,
+                                         .label = b->target_label,
                                          .target_row = t->target_row,
                                          .weight = t->weight,
+                                         .objective = b->objective,
                                          .loss = t->loss,
+                                         .acceptance = t->acceptance,
                                          .hit = t->hit};
   t->compute->training->distill(t->compute, &distill);
   double loss = 0;
@@ -377,10 +382,14 @@ static void loss_chunk(struct head_training *t, const struct loss_run *run, int3
     loss += t->loss[i];
     run->result->step_slots[k]++;
     run->result->step_hits[k] += t->hit[i];
+    run->result->step_acceptance[k] += t->acceptance[i];
   }
   run->result->step_loss[k] += loss * b->loss_scale;
   if (!run->gradients) return;
-  linear_back_w(t, gradient(t, run->gradients, HEAD_LM_HEAD), t->logits, s->z_normed + (int64_t)begin * h, head);
+  if (b->lm_head_frozen)
+    t->flops -= 2.0 * head.n * head.n_out * head.n_in;
+  else
+    linear_back_w(t, gradient(t, run->gradients, HEAD_LM_HEAD), t->logits, s->z_normed + (int64_t)begin * h, head);
   linear_back_x(t, s->d_normed + (int64_t)begin * h, t->logits, parameter(t, run->parameters, HEAD_LM_HEAD), head, 0);
 }
 
@@ -398,6 +407,7 @@ static void carve_common(struct head_training *t, const struct micro_batch *b) {
   t->logits = take(t, chunk, w.vocab);
   t->loss = take(t, chunk, 1);
   t->weight = take(t, chunk, 1);
+  t->acceptance = take(t, chunk, 1);
   t->hit = arena_take(&t->floats, chunk);
   t->target_row = take_ints(t, chunk);
   t->segment_of = take_ints(t, slots);

@@ -33,18 +33,23 @@ struct micro_batch {
   const float
       *pad_embedding;  /* [H] embedding used past the segment's end (the reference uses token 0), or NULL: zeros */
   const float *target; /* [n_target_rows, Vd] probabilities */
-  const int32_t *target_row; /* [S] row of target for slot t's own distribution (over x_{t+2}), or -1: none / outside
-                                the draft vocabulary */
+  const float *target_mass; /* [n_target_rows] this and the next two as in struct distill_params, each may be NULL */
+  const int32_t *target_choice, *target_label;
+  struct objective objective; /* zero: as the authors' */
+  const int32_t *target_row; /* [S] row of target for slot t's own distribution (over x_{t+2}), or -1: none, or dropped
+                                because it is outside the draft vocabulary */
   const uint8_t *loss_mask;  /* [S] slot t supervised at step 0; step k uses slot t+k's mask */
   const int32_t
       *reply_begin; /* [S] or NULL. Slot t counts at step k only if t >= reply_begin[t+k]: roll-outs that start before
                        the reply they end in are left out. NULL: the reference's rule, which keeps them */
+  bool lm_head_frozen; /* its gradient is not made */
   bool compute_all; /* compute every row of every step, loss or not (tests) */
   float loss_scale; /* loss_k = loss_scale * sum over slots; e.g. 1/(B*T) or 1/number of supervised slots */
   const float *step_weight; /* [n_steps] decay^k */
 };
 struct micro_result {
   double step_loss[16]; /* loss_scale * sum */
+  double step_acceptance[16]; /* sum over the slots with loss of the chance that a drawn draft is accepted */
   int64_t step_slots[16], step_hits[16],
       step_masked[16]; /* with loss; argmax equal; mask set (out-of-vocabulary included) */
 };

@@ -66,20 +66,20 @@ static void fill_uniform(float *to, const int64_t shape[2], uint64_t seed, uint6
 }
 
 void head_parameters_init(float *parameters, const struct head_config *c, const struct model *target,
-                          const struct vocab_map *map, uint64_t seed) {
+                          const struct vocab_map *map, const struct eaglet_train_params *settings) {
   memset(parameters, 0, sizeof(float) * (size_t)head_parameters_total(c));
   for (int i = 0; i < HEAD_PARAMETER_COUNT; i++) {
     enum head_parameter which = (enum head_parameter)i;
     int64_t shape[2];
     head_parameter_shape(c, which, shape);
     float *to = parameters + head_parameter_offset(c, which);
-    if (which == HEAD_LM_HEAD) {
+    if (which == HEAD_LM_HEAD && settings->lm_head != EAGLET_LM_HEAD_RANDOM) {
       for (int32_t d = 0; d < c->n_draft; d++)
         weight_row_to_f32(&target->head, map->target[d], to + (int64_t)d * c->hidden);
     } else if (shape[1] == 1) {
       for (int64_t k = 0; k < shape[0]; k++) to[k] = 1.0f;
     } else {
-      fill_uniform(to, shape, seed, 0x68656164u + (uint64_t)i);
+      fill_uniform(to, shape, settings->seed, 0x68656164u + (uint64_t)i);
     }
   }
 }

@@ -13,10 +13,10 @@ enum eaglet_status head_states_parse(int32_t *states, int32_t *n_states, const c
  */
 enum eaglet_status head_config_new(struct head_config *config, const struct eaglet_train_params *params,
                                    const struct model *target, int32_t n_draft, struct eaglet_error *err) MUST_USE;
-/* Linear weights uniform in +-1/sqrt(inputs) (as torch's Linear), norms one, lm_head the target's own rows of the draft
- * vocabulary: the head then starts from a working read-out instead of noise. The same seed gives the same parameters on
+/* Linear weights uniform in +-1/sqrt(inputs) (as torch's Linear), norms one, lm_head by the settings the target's own rows of
+ * the draft vocabulary (the head then starts from a working read-out instead of noise) or uniform too. The same seed gives the same parameters on
  * every machine. */
 void head_parameters_init(float *parameters, const struct head_config *config, const struct model *target,
-                          const struct vocab_map *map, uint64_t seed);
+                          const struct vocab_map *map, const struct eaglet_train_params *settings);
 
 #endif

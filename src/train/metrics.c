@@ -29,15 +29,17 @@ static json_t *rounded(double value) {
 }
 
 enum eaglet_status metrics_append_step(const char *out, const struct step_result *r, struct eaglet_error *err) {
-  json_t *line = json_object(), *losses = json_array(), *accuracies = json_array();
+  json_t *line = json_object(), *losses = json_array(), *accuracies = json_array(), *acceptances = json_array();
   for (int32_t k = 0; k < r->n_steps; k++) {
     json_array_append_new(losses, json_real(r->step_loss[k]));
     json_array_append_new(accuracies, rounded(step_accuracy(r, k)));
+    json_array_append_new(acceptances, rounded(step_acceptance(r, k)));
   }
   json_object_set_new(line, "step", json_integer(r->step));
   json_object_set_new(line, "loss", json_real(r->loss));
   json_object_set_new(line, "step_loss", losses);
   json_object_set_new(line, "step_accuracy", accuracies);
+  json_object_set_new(line, "step_acceptance", acceptances);
   json_object_set_new(line, "lr", json_real(r->lr));
   json_object_set_new(line, "grad_norm", json_real(r->grad_norm));
   json_object_set_new(line, "tok_s", rounded((double)r->n_tokens / r->seconds));

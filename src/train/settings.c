@@ -3,6 +3,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "train/recipe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,7 +77,8 @@ enum eaglet_status settings_resolve(struct eaglet_train_params *s, const struct 
   double_default(&s->rope_theta, 10000);
   if (!s->data) FAIL(err, EAGLET_E_USAGE, "--data: expected a directory written by prepare, found nothing");
   if (!s->out) FAIL(err, EAGLET_E_USAGE, "--out: expected a directory, found nothing");
-  return check(s, err);
+  TRY(check(s, err));
+  return recipe_resolve(s, err);
 }
 
 static void states_text(char *text, size_t size, const struct head_config *config) {
@@ -113,6 +115,7 @@ json_t *settings_identity(const struct eaglet_train_params *s, const struct head
                  {"--rope-theta", c->rope.theta}};
   for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++)
     json_object_set_new(identity, doubles[i].name, json_real(doubles[i].value));
+  recipe_identity(identity, s);
   char seed[24];
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)s->seed);
   json_object_set_new(identity, "--seed", json_string(seed));
@@ -150,6 +153,7 @@ enum eaglet_status settings_write_ini(const struct eaglet_train_params *s, const
                 s->micro_tokens, s->unroll, s->decay);
   buffer_format(&out, "lr = %.17g\nwarmup = %d\nbeta1 = %.17g\nbeta2 = %.17g\nweight-decay = %.17g\nclip = %.17g\n",
                 s->lr, s->warmup, s->beta1, s->beta2, s->weight_decay, s->clip);
+  recipe_write(&out, s);
   buffer_format(&out, "heads = %d\nkv-heads = %d\nhead-dim = %d\nintermediate = %d\nrope-theta = %.17g\n", c->n_heads,
                 c->n_kv_heads, c->head_dim, c->intermediate, c->rope.theta);
   buffer_format(&out, "seed = %llu\n", (unsigned long long)s->seed);

@@ -9,7 +9,18 @@
 
 #define STATE_VERSION 1
 
-static const char *const block_names[3] = {"parameters", "m", "v"};
+#define BLOCKS_MAX 4
+
+struct block {
+  const char *name;
+  float *floats;
+};
+
+static int blocks_of(struct block blocks[BLOCKS_MAX], const struct train_state *s) {
+  const struct block all[BLOCKS_MAX] = {{"parameters", s->parameters}, {"m", s->m}, {"v", s->v}, {"average", s->average}};
+  memcpy(blocks, all, sizeof all);
+  return s->average ? 4 : 3;
+}
 
 static char *state_path(const char *out) {
   return memory_format("%s/state/state.safetensors", out);
@@ -22,15 +33,19 @@ bool train_state_exists(const char *out) {
   return exists;
 }
 
+static void set_hash(json_t *hashes, const struct block *block, int64_t n) {
+  char hash[20];
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)file_hash(block->floats, sizeof(float) * (size_t)n, 0));
+  json_object_set_new(hashes, block->name, json_string(hash));
+}
+
 static json_t *facts_of(const struct train_state *s) {
-  char hash[3][20];
-  const float *blocks[3] = {s->parameters, s->m, s->v};
-  for (int i = 0; i < 3; i++)
-    snprintf(hash[i], sizeof hash[i], "%016llx",
-             (unsigned long long)file_hash(blocks[i], sizeof(float) * (size_t)s->n_parameters, 0));
-  return json_pack("{si sI sI sI si s{ss ss ss} sO}", "version", STATE_VERSION, "step", (json_int_t)s->step, "rows_seen",
-                   (json_int_t)s->rows_seen, "metrics_length", (json_int_t)s->metrics_length, "threads", s->threads, "xxh3", block_names[0],
-                   hash[0], block_names[1], hash[1], block_names[2], hash[2], "settings", s->settings);
+  struct block blocks[BLOCKS_MAX];
+  json_t *hashes = json_object();
+  int n = blocks_of(blocks, s);
+  for (int i = 0; i < n; i++) set_hash(hashes, &blocks[i], s->n_parameters);
+  return json_pack("{si sI sI sI si so sO}", "version", STATE_VERSION, "step", (json_int_t)s->step, "rows_seen", (json_int_t)s->rows_seen,
+                   "metrics_length", (json_int_t)s->metrics_length, "threads", s->threads, "xxh3", hashes, "settings", s->settings);
 }
 
 enum eaglet_status train_state_save(const struct train_state *s, const char *out, struct eaglet_error *err) {
@@ -38,9 +53,10 @@ enum eaglet_status train_state_save(const struct train_state *s, const char *out
   json_t *facts = facts_of(s);
   struct eaglet_text text = json_dump(facts, 0);
   struct safetensors_writer *writer = safetensors_writer_create();
-  const float *blocks[3] = {s->parameters, s->m, s->v};
+  struct block blocks[BLOCKS_MAX];
+  int n = blocks_of(blocks, s);
   safetensors_writer_metadata(writer, "eaglet.train", text.data);
-  for (int i = 0; i < 3; i++) safetensors_writer_add(writer, block_names[i], DTYPE_F32, 1, &s->n_parameters, blocks[i]);
+  for (int i = 0; i < n; i++) safetensors_writer_add(writer, blocks[i].name, DTYPE_F32, 1, &s->n_parameters, blocks[i].floats);
   enum eaglet_status status = file_make_directory(directory, err);
   if (status == EAGLET_OK) status = safetensors_writer_commit(writer, path, err);
   safetensors_writer_free(writer);
@@ -84,20 +100,21 @@ static enum eaglet_status compare_settings(const json_t *now, const json_t *then
 
 static enum eaglet_status load_blocks(struct train_state *s, const struct safetensors *file, const json_t *hashes,
                                       struct eaglet_error *err) {
-  float *blocks[3] = {s->parameters, s->m, s->v};
-  for (int i = 0; i < 3; i++) {
-    const struct tensor_entry *tensor = safetensors_find(file, block_names[i]);
+  struct block blocks[BLOCKS_MAX];
+  int n = blocks_of(blocks, s);
+  for (int i = 0; i < n; i++) {
+    const char *name = blocks[i].name;
+    const struct tensor_entry *tensor = safetensors_find(file, name);
     if (!tensor || tensor->dtype != DTYPE_F32 || tensor->n_bytes != sizeof(float) * (size_t)s->n_parameters) {
-      FAIL(err, EAGLET_E_INPUT, "%s: %s: expected F32 [%lld]", file->path, block_names[i], (long long)s->n_parameters);
+      FAIL(err, EAGLET_E_INPUT, "%s: %s: expected F32 [%lld]", file->path, name, (long long)s->n_parameters);
     }
     char hash[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)file_hash(tensor->data, tensor->n_bytes, 0));
-    const char *expected = json_string_value(json_object_get(hashes, block_names[i]));
+    const char *expected = json_string_value(json_object_get(hashes, name));
     if (!expected || strcmp(hash, expected) != 0) {
-      FAIL(err, EAGLET_E_INPUT, "%s: %s: expected checksum %s, found %s", file->path, block_names[i],
-           expected ? expected : "(none)", hash);
+      FAIL(err, EAGLET_E_INPUT, "%s: %s: expected checksum %s, found %s", file->path, name, expected ? expected : "(none)", hash);
     }
-    memcpy(blocks[i], tensor->data, tensor->n_bytes);
+    memcpy(blocks[i].floats, tensor->data, tensor->n_bytes);
   }
   return EAGLET_OK;
 }

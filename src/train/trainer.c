@@ -39,7 +39,7 @@ static enum eaglet_status export_head(const struct run *r, struct eaglet_error *
   char *facts = facts_text(r);
   const struct head_export export_ = {.config = &t->config,
                                       .map = &t->map,
-                                      .parameters = t->parameters,
+                                      .parameters = optimizer_result(&t->optimizer, t->parameters),
                                       .dtype = DTYPE_BF16,
                                       .target = t->model,
                                       .metadata_json = facts};
@@ -59,8 +59,9 @@ static enum eaglet_status save(const struct run *r, struct eaglet_error *err) {
   free(path);
   const struct train_state state = {.n_parameters = t->n_parameters,
                                     .parameters = t->parameters,
-                                    .m = t->m,
-                                    .v = t->v,
+                                    .m = t->optimizer.m,
+                                    .v = t->optimizer.v,
+                                    .average = t->optimizer.average,
                                     .step = t->step,
                                     .rows_seen = t->rows_seen,
                                     .metrics_length = length > 0 ? length : 0,
@@ -73,8 +74,12 @@ static enum eaglet_status save(const struct run *r, struct eaglet_error *err) {
 /* ---- start ---- */
 
 static enum eaglet_status resume(struct trainer *t, struct eaglet_error *err) {
-  struct train_state state = {
-      .n_parameters = t->n_parameters, .parameters = t->parameters, .m = t->m, .v = t->v, .settings = t->identity};
+  struct train_state state = {.n_parameters = t->n_parameters,
+                              .parameters = t->parameters,
+                              .m = t->optimizer.m,
+                              .v = t->optimizer.v,
+                              .average = t->optimizer.average,
+                              .settings = t->identity};
   TRY(train_state_load(&state, t->settings.out, err));
   if (state.threads > 0 && state.threads != threads_of(t))
     log_warning("%s: saved by a run with %d threads, going on with %d: the last bits of sums may differ from a run that was not "
@@ -187,13 +192,16 @@ static enum eaglet_status train_loop(struct run *r, struct eaglet_error *err) {
 static struct eaglet_text report_of(const struct run *r) {
   const struct trainer *t = &r->trainer;
   json_t *report = json_object(), *accuracy = json_array();
+  json_t *acceptance = json_array();
   for (int32_t k = 0; k < r->last.n_steps; k++) json_array_append_new(accuracy, json_real(step_accuracy(&r->last, k)));
+  for (int32_t k = 0; k < r->last.n_steps; k++) json_array_append_new(acceptance, json_real(step_acceptance(&r->last, k)));
   json_object_set_new(report, "out", json_string(t->settings.out));
   json_object_set_new(report, "steps", json_integer(t->step));
   json_object_set_new(report, "steps_total", json_integer(t->schedule.total));
   json_object_set_new(report, "finished", json_boolean(t->step == t->schedule.total));
   json_object_set_new(report, "loss", json_real(r->last.loss));
   json_object_set_new(report, "step_accuracy", accuracy);
+  json_object_set_new(report, "step_acceptance", acceptance);
   json_object_set_new(report, "rows", json_integer((json_int_t)t->n_usable));
   json_object_set_new(report, "rows_without_loss", json_integer((json_int_t)(t->tokens.n_rows - t->n_usable)));
   if (t->source.slots) json_object_set(report, "feature_slots", t->source.slots);

@@ -9,6 +9,7 @@
 
 #include "train/assembler.h"
 #include "train/metrics.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/settings.h"
 #include "train/state.h"
@@ -31,7 +32,8 @@ struct trainer {
   int64_t order_epoch;           /* that `order` holds, -1: none */
   int32_t tokens_max, slots_max; /* longest row; slots of one micro-batch */
   int64_t n_parameters;
-  float *parameters, *gradients, *m, *v;
+  float *parameters, *gradients;
+  struct optimizer optimizer;
   float step_weight[UNROLL_MAX];
   int64_t step, rows_seen, rows_end; /* done so far; where the stream ends */
   struct schedule schedule;

@@ -19,7 +19,8 @@ static enum eaglet_status find_usable(struct trainer *t, struct eaglet_error *er
   t->order = memory_alloc(sizeof *t->order * tokens->n_rows);
   for (size_t i = 0; i < tokens->n_rows; i++) {
     const struct token_row *row = &tokens->rows[i];
-    int32_t slots = supervision_slots(row->mask, row->n);
+    const struct supervised_row mask = {.mask = row->mask, .n_tokens = row->n, .rule = t->settings.mask_rule};
+    int32_t slots = supervision_slots(&mask);
     if (row->n > t->tokens_max) t->tokens_max = row->n;
     if (slots > t->slots_max) t->slots_max = slots;
     if (slots > 0) t->usable[t->n_usable++] = (uint32_t)i;
@@ -128,7 +129,7 @@ static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err)
     TRY(head_config_new(&t->config, &t->settings, t->model, t->map.n_draft, err));
   }
   t->n_parameters = head_parameters_total(&t->config);
-  float **blocks[] = {&t->parameters, &t->gradients, &t->m, &t->v};
+  float **blocks[] = {&t->parameters, &t->gradients};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
     *blocks[i] = memory_try(sizeof(float) * (size_t)t->n_parameters);
     if (!*blocks[i])
@@ -138,10 +139,12 @@ static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err)
   if (t->init)
     TRY(head_import(t->parameters, t->init, err));
   else
-    head_parameters_init(t->parameters, &t->config, t->model, &t->map, t->settings.seed);
+    head_parameters_init(t->parameters, &t->config, t->model, &t->map, &t->settings);
   head_close(t->init);
   t->init = NULL;
-  return EAGLET_OK;
+  t->optimizer = (struct optimizer){
+      .settings = &t->settings, .config = &t->config, .compute = t->compute, .n_parameters = t->n_parameters};
+  return optimizer_init(&t->optimizer, t->parameters, err);
 }
 
 /* Rows that the store of features does not have. */
@@ -172,6 +175,7 @@ static enum eaglet_status open_buffers(struct trainer *t, struct eaglet_error *e
                                     .tokens = &t->tokens,
                                     .source = &t->source,
                                     .teacher = &t->teacher,
+                                    .settings = &t->settings,
                                     .slots_max = t->slots_max,
                                     .rows_max = rows_max};
   TRY(assembler_init(&t->assembler, err));
@@ -213,8 +217,12 @@ static void plan_steps(struct trainer *t) {
   const struct eaglet_train_params *s = &t->settings;
   int64_t rows = (int64_t)s->epochs * t->n_usable;
   t->rows_end = s->steps ? INT64_MAX : rows;
-  t->schedule = (struct schedule){
-      .lr = s->lr, .warmup = s->warmup, .total = s->steps ? s->steps : (rows + s->batch - 1) / s->batch};
+  t->schedule = (struct schedule){.kind = s->schedule,
+                                  .lr = s->lr,
+                                  .lr_min = s->lr_min,
+                                  .decay_share = s->decay_share,
+                                  .warmup = s->warmup,
+                                  .total = s->steps ? s->steps : (rows + s->batch - 1) / s->batch};
   t->order_epoch = -1;
   t->identity = settings_identity(s, &t->config);
   set_hash(t->identity, "model", target_hash(&t->model->checkpoint));
@@ -247,7 +255,8 @@ void trainer_close(struct trainer *t) {
   feature_source_close(&t->source);
   head_close(t->init);
   vocab_map_release(&t->map);
-  float *blocks[] = {t->parameters, t->gradients, t->m, t->v};
+  optimizer_release(&t->optimizer);
+  float *blocks[] = {t->parameters, t->gradients};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) memory_try_free(blocks[i]);
   if (t->model) model_close(t->model);
   if (t->compute) compute_close(t->compute);

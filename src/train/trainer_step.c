@@ -1,4 +1,4 @@
-/* trainer_step.c - one optimizer step: the next rows in micro-batches, gradients accumulated, clipped, AdamW.
+/* trainer_step.c - one optimizer step: the next rows in micro-batches, gradients accumulated, clipped, the optimizer.
  *
  * Normalisation: the loss of unrolled step k is the sum over the supervised slots of the whole optimizer step divided
  * by their number, which is known from the masks before anything runs. So the result does not depend on how rows fall
@@ -31,19 +31,26 @@ static const struct token_row *token_row_of(const struct trainer *t, uint32_t ro
   return &t->tokens.rows[row];
 }
 
+static struct supervised_row supervised(const struct trainer *t, uint32_t row) {
+  const struct token_row *tokens = token_row_of(t, row);
+  return (struct supervised_row){.mask = tokens->mask, .n_tokens = tokens->n, .rule = t->settings.mask_rule};
+}
+
 static void weigh_steps(struct trainer *t, const uint32_t *rows, int32_t n, struct step_result *result) {
-  for (int32_t i = 0; i < n; i++)
-    supervision_count(result->masked, t->settings.unroll, token_row_of(t, rows[i])->mask, token_row_of(t, rows[i])->n);
+  for (int32_t i = 0; i < n; i++) {
+    const struct supervised_row row = supervised(t, rows[i]);
+    supervision_count(result->masked, t->settings.unroll, &row);
+  }
   for (int32_t k = 0; k < t->settings.unroll; k++) {
     t->step_weight[k] = result->masked[k] ? (float)(pow(t->settings.decay, k) / (double)result->masked[k]) : 0.0f;
   }
 }
 
-static enum eaglet_status run_micro(struct trainer *t, const uint32_t *rows, int32_t n, struct step_result *result,
+static enum eaglet_status run_micro(struct trainer *t, const struct assembler_rows *rows, struct step_result *result,
                                     struct eaglet_error *err) {
   struct micro_batch batch = {.n_steps = t->settings.unroll, .loss_scale = 1.0f, .step_weight = t->step_weight};
   struct micro_result micro;
-  TRY(assembler_run(&t->assembler, &batch, rows, n, err));
+  TRY(assembler_run(&t->assembler, &batch, rows, err));
   double begin = time_now();
   head_training_forward(t->training, t->parameters, &batch, t->gradients, &micro);
   head_training_backward(t->training, t->parameters, &batch, t->gradients);
@@ -54,6 +61,7 @@ static enum eaglet_status run_micro(struct trainer *t, const uint32_t *rows, int
     result->step_loss[k] += micro.step_loss[k];
     result->slots[k] += micro.step_slots[k];
     result->hits[k] += micro.step_hits[k];
+    result->acceptance[k] += micro.step_acceptance[k];
   }
   return EAGLET_OK;
 }
@@ -67,13 +75,14 @@ static enum eaglet_status run_micros(struct trainer *t, const uint32_t *rows, in
   for (int32_t begin = 0; begin < n_rows;) {
     int32_t n = 0, slots = 0;
     for (; begin + n < n_rows; n++) {
-      const struct token_row *row = token_row_of(t, rows[begin + n]);
-      int32_t more = supervision_slots(row->mask, row->n);
+      const struct supervised_row row = supervised(t, rows[begin + n]);
+      int32_t more = supervision_slots(&row);
       if (n > 0 && slots + more > t->slots_max) break;
       slots += more;
     }
     if (!goes_on(t)) FAIL(err, EAGLET_E_INTERRUPTED, "stopped after step %lld", (long long)t->step);
-    TRY(run_micro(t, rows + begin, n, result, err));
+    const struct assembler_rows micro = {.rows = rows + begin, .n = n, .place = t->rows_seen + begin};
+    TRY(run_micro(t, &micro, result, err));
     begin += n;
   }
   return EAGLET_OK;
@@ -93,19 +102,14 @@ static bool finish_loss(struct trainer *t, struct step_result *r) {
 static void update(struct trainer *t, const struct step_result *r) {
   const struct eaglet_train_params *s = &t->settings;
   double scale = r->grad_norm > s->clip ? s->clip / r->grad_norm : 1.0;
-  const struct adamw_params p = {.lr = (float)r->lr,
-                                 .beta1 = (float)s->beta1,
-                                 .beta2 = (float)s->beta2,
-                                 .eps = 1e-8f,
-                                 .weight_decay = (float)s->weight_decay,
-                                 .step = r->step,
-                                 .grad_scale = (float)scale};
-  t->compute->training->adamw(t->compute, t->parameters, t->m, t->v, t->gradients, t->n_parameters, &p);
+  const struct optimizer_step step = {.step = r->step, .rate = r->lr, .grad_scale = scale};
+  optimizer_run(&t->optimizer, t->parameters, t->gradients, &step);
 }
 
-/* A batch whose every target is outside the draft vocabulary teaches nothing: momentum alone must not move the
- * parameters (F12). */
+/* A batch whose every target is outside the draft vocabulary teaches nothing, whether its slots are dropped or kept without a gradient:
+ * momentum alone must not move the parameters (F12). */
 static bool learned(const struct step_result *r) {
+  if (r->grad_norm == 0) return false;
   for (int32_t k = 0; k < r->n_steps; k++) {
     if (r->slots[k] > 0) return true;
   }

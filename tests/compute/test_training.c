@@ -1,6 +1,6 @@
 /* test_training.c - the training ops of the CPU backend against the plainest code that says what they mean, in double:
  * products in every transposition, norms, the FFN's gate, the unrolled attention forward and backward, the distillation
- * loss with its gradient, AdamW. */
+ * loss with its gradient, AdamW, Muon. */
 #include "compute/training.h"
 
 #include "base/memory.h"
@@ -373,6 +373,86 @@ static void test_adamw(void **state) {
   free(w);
 }
 
+/* ---- Muon: the same in double, without turning anything ---- */
+
+static void plain_product(double *c, const double *a, const double *b, const int shape[3], bool turn_b) {
+  for (int i = 0; i < shape[0]; i++) {
+    for (int j = 0; j < shape[1]; j++) {
+      double sum = 0;
+      for (int k = 0; k < shape[2]; k++) sum += a[i * shape[2] + k] * (turn_b ? b[j * shape[2] + k] : b[k * shape[1] + j]);
+      c[i * shape[1] + j] = sum;
+    }
+  }
+}
+
+enum { MUON_MAX = 40 };
+
+/* x [rows, columns]: five times a x + (b g + c g g) x with g = x x^T, whichever side is shorter: the polynomial is the same. */
+static void plain_orthogonal(double *x, int rows, int columns) {
+  double g[MUON_MAX * MUON_MAX], gg[MUON_MAX * MUON_MAX], gx[MUON_MAX * MUON_MAX], length = 0;
+  for (int i = 0; i < rows * columns; i++) length += x[i] * x[i];
+  for (int i = 0; i < rows * columns; i++) x[i] /= sqrt(length);
+  for (int round = 0; round < 5; round++) {
+    plain_product(g, x, x, (const int[]){rows, rows, columns}, true);
+    plain_product(gg, g, g, (const int[]){rows, rows, rows}, false);
+    for (int i = 0; i < rows * rows; i++) gg[i] = -4.7750 * g[i] + 2.0315 * gg[i];
+    plain_product(gx, gg, x, (const int[]){rows, columns, rows}, false);
+    for (int i = 0; i < rows * columns; i++) x[i] = 3.4445 * x[i] + gx[i];
+  }
+}
+
+static void check_muon(struct compute *c, int rows, int columns) {
+  int n = rows * columns;
+  float *w = noise((size_t)n, 1), *m = calloc((size_t)n, sizeof(float)),
+        *work = malloc(sizeof(float) * muon_work_floats(rows, columns));
+  double ew[MUON_MAX * MUON_MAX], em[MUON_MAX * MUON_MAX] = {0}, x[MUON_MAX * MUON_MAX];
+  for (int i = 0; i < n; i++) ew[i] = w[i];
+  for (int step = 1; step <= 4; step++) {
+    float *g = noise((size_t)n, 200 + (uint64_t)step);
+    const struct muon_params p = {
+        .rows = rows, .columns = columns, .lr = 0.02f, .momentum = 0.9f, .weight_decay = 0.1f, .grad_scale = 0.25f, .work = work};
+    c->training->muon(c, w, m, g, &p);
+    for (int i = 0; i < n; i++) {
+      em[i] = 0.9 * em[i] + 0.1 * 0.25 * g[i];
+      x[i] = 0.9 * em[i] + 0.1 * 0.25 * g[i];
+    }
+    plain_orthogonal(x, rows, columns);
+    for (int i = 0; i < n; i++)
+      ew[i] = ew[i] * (1 - 0.02 * 0.1) - 0.02 * 0.2 * sqrt(rows > columns ? rows : columns) * x[i];
+    free(g);
+  }
+  assert_true(max_rel(m, em, (size_t)n) < 1e-6);
+  assert_true(max_rel(w, ew, (size_t)n) < 1e-5);
+  free(w), free(m), free(work);
+}
+
+static void test_muon(void **state) {
+  const int shapes[][2] = {{8, 40}, {40, 8}, {17, 17}, {2, 3}, {33, 31}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_muon(*state, shapes[i][0], shapes[i][1]);
+}
+
+/* What the iteration is for: a direction whose singular values were 1 and 1/50 leaves with both near one. */
+static void test_muon_evens_directions(void **state) {
+  struct compute *c = *state;
+  enum { N = 6, WIDE = 11 };
+  float w[N * WIDE] = {0}, m[N * WIDE] = {0}, g[N * WIDE] = {0}, work[2 * N * WIDE + 2 * N * N];
+  assert_int_equal(muon_work_floats(N, WIDE), sizeof work / sizeof *work);
+  for (int i = 0; i < N; i++) g[i * WIDE + i] = i % 2 ? 1.0f : 0.02f;
+  const struct muon_params p = {.rows = N, .columns = WIDE, .lr = 1, .momentum = 0.95f, .grad_scale = 1, .work = work};
+  c->training->muon(c, w, m, g, &p);
+  for (int i = 0; i < N; i++) {
+    double value = -w[i * WIDE + i] / (0.2 * sqrt(WIDE));
+    assert_true(value > 0.65 && value < 1.25);
+  }
+}
+
+static void test_blend(void **state) {
+  struct compute *c = *state;
+  float y[3] = {1, -2, 4}, x[3] = {3, 2, 4};
+  c->training->blend(c, y, x, 0.75f, 3);
+  assert_true(y[0] == 1.5f && y[1] == -1.0f && y[2] == 4.0f);
+}
+
 static void test_sums_and_scatter(void **state) {
   struct compute *c = *state;
   enum { N = 200001 };
@@ -398,6 +478,9 @@ int main(void) {
       cmocka_unit_test(test_attention_backward),
       cmocka_unit_test(test_distill),
       cmocka_unit_test(test_adamw),
+      cmocka_unit_test(test_muon),
+      cmocka_unit_test(test_muon_evens_directions),
+      cmocka_unit_test(test_blend),
       cmocka_unit_test(test_sums_and_scatter),
   };
   return cmocka_run_group_tests_name("training", tests, open_compute, close_compute);

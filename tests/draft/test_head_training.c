@@ -290,6 +290,77 @@ static void test_finite_differences(void **state) {
   free(gradients);
 }
 
+/* Through the whole unrolled net: the gradient of every objective against differences of its own loss. Some targets get a mass below one and a
+ * choice outside; lambda's weight is constant (its decay is 0), since a difference of the loss would move it. */
+static void check_objective(struct problem *p, const struct objective *objective, double *found, double *numeric) {
+  const enum head_parameter which[] = {HEAD_LM_HEAD, HEAD_DOWN, HEAD_K, HEAD_FC};
+  p->batch.objective = *objective;
+  run(p, false);
+  head_training_backward(p->training, p->parameters, &p->batch, p->gradients);
+  float *gradients = malloc(sizeof(float) * (size_t)head_parameters_total(&p->config));
+  memcpy(gradients, p->gradients, sizeof(float) * (size_t)head_parameters_total(&p->config));
+  for (int i = 0; i < 4; i++) {
+    int64_t shape[2], offset = head_parameter_offset(&p->config, which[i]), best = 0;
+    head_parameter_shape(&p->config, which[i], shape);
+    for (int64_t j = 0; j < shape[0] * shape[1]; j++) best = fabsf(gradients[offset + j]) > fabsf(gradients[offset + best]) ? j : best;
+    float keep = p->parameters[offset + best], step = 2e-3f;
+    double side[2];
+    for (int d = 0; d < 2; d++) {
+      p->parameters[offset + best] = keep + (d ? step : -step);
+      struct micro_result result = run(p, false);
+      side[d] = total_loss(p, &result);
+    }
+    p->parameters[offset + best] = keep;
+    numeric[i] = (side[1] - side[0]) / (2 * (double)step);
+    found[i] = gradients[offset + best];
+  }
+  free(gradients);
+}
+
+static void test_objectives(void **state) {
+  struct problem *p = *state;
+  need_oracle(p);
+  float *mass = malloc(sizeof(float) * (size_t)p->n_slots);
+  int32_t *choice = malloc(sizeof(int32_t) * (size_t)p->n_slots);
+  for (int32_t s = 0; s < p->n_slots; s++) {
+    mass[s] = s % 3 ? 0.5f + 0.5f * (float)random_uniform(1, 2, (uint64_t)s) : 1.0f;
+    choice[s] = s % 7 ? s % p->config.n_draft : -1;
+  }
+  p->batch.target_mass = mass;
+  p->batch.target_choice = choice;
+  for (int loss = EAGLET_LOSS_KL; loss <= EAGLET_LOSS_LK_LAMBDA; loss++) {
+    for (int outside = EAGLET_OUTSIDE_DROP; outside <= EAGLET_OUTSIDE_RENORMALISE; outside++) {
+      const struct objective o = {.loss = (enum eaglet_loss)loss, .outside = (enum eaglet_outside)outside, .kl_scale = 0.4f};
+      double found[4], numeric[4];
+      check_objective(p, &o, found, numeric);
+      for (int i = 0; i < 4; i++) assert_true(fabs(numeric[i] - found[i]) < 0.03 * fabs(found[i]) + 2e-5);
+    }
+  }
+  p->batch.target_mass = NULL;
+  p->batch.target_choice = NULL;
+  p->batch.objective = (struct objective){0};
+  free(mass), free(choice);
+}
+
+/* A frozen lm_head has no gradient; everybody else's is as before. What is counted as accepted lies between 0 and the slots. */
+static void test_frozen_lm_head(void **state) {
+  struct problem *p = *state;
+  need_oracle(p);
+  size_t total = (size_t)head_parameters_total(&p->config), head = (size_t)head_parameter_offset(&p->config, HEAD_LM_HEAD);
+  run(p, false);
+  head_training_backward(p->training, p->parameters, &p->batch, p->gradients);
+  float *expected = malloc(total * sizeof(float));
+  memcpy(expected, p->gradients, total * sizeof(float));
+  p->batch.lm_head_frozen = true;
+  struct micro_result result = run(p, false);
+  head_training_backward(p->training, p->parameters, &p->batch, p->gradients);
+  p->batch.lm_head_frozen = false;
+  assert_memory_equal(p->gradients, expected, head * sizeof(float));
+  for (size_t i = head; i < total; i++) assert_true(p->gradients[i] == 0);
+  for (int k = 0; k < STEPS; k++) assert_true(result.step_acceptance[k] > 0 && result.step_acceptance[k] < (double)result.step_slots[k]);
+  free(expected);
+}
+
 static void test_active_rows_change_nothing(void **state) {
   struct problem *p = *state;
   need_oracle(p);
@@ -320,6 +391,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_forward_matches_authors),    cmocka_unit_test(test_logits_match_authors),
       cmocka_unit_test(test_gradients_match_authors),    cmocka_unit_test(test_finite_differences),
+      cmocka_unit_test(test_objectives),               cmocka_unit_test(test_frozen_lm_head),
       cmocka_unit_test(test_active_rows_change_nothing),
   };
   return cmocka_run_group_tests_name("head_training", tests, setup, teardown);

@@ -61,7 +61,7 @@ static int setup(void **state) {
   const struct eaglet_train_params params = {.rope_theta = 20000};
   must(head_config_new(&f->config, &params, f->model, DRAFT, &err), &err);
   f->parameters = calloc((size_t)head_parameters_total(&f->config), sizeof(float));
-  head_parameters_init(f->parameters, &f->config, f->model, &f->map, 5);
+  head_parameters_init(f->parameters, &f->config, f->model, &f->map, &(struct eaglet_train_params){.seed = 5});
   for (int i = 0; i < HEAD_PARAMETER_COUNT;
        i++) { /* norms that differ from one another, or a swapped pair would not show */
     int64_t shape[2], at = head_parameter_offset(&f->config, (enum head_parameter)i);

@@ -34,11 +34,12 @@ static bool marked(const uint8_t *loss_mask, const int32_t *reply_begin, int32_t
 
 static void check_mask(const uint8_t *mask, int32_t n) {
   uint8_t loss_mask[N_MAX];
-  int32_t reply_begin[N_MAX], n_slots = supervision_slots(mask, n);
+  int32_t reply_begin[N_MAX], n_slots = supervision_slots(&(struct supervised_row){.mask = mask, .n_tokens = n});
   int64_t counts[7] = {0};
   assert_true(n_slots >= 0 && (n_slots == 0 || n_slots <= n - 2));
-  supervision_fill(loss_mask, reply_begin, mask, n_slots);
-  supervision_count(counts, 7, mask, n);
+  const struct supervised_row row = {.mask = mask, .n_tokens = n};
+  supervision_fill(loss_mask, reply_begin, &row, n_slots);
+  supervision_count(counts, 7, &row);
   for (int32_t k = 0; k < 7; k++) {
     int64_t expected = 0;
     for (int32_t t = 0; t < n; t++) {
@@ -58,13 +59,14 @@ static void test_row_of_ten(void **state) {
   uint8_t loss_mask[10];
   int32_t reply_begin[10];
   int64_t counts[3] = {0};
-  assert_int_equal(supervision_slots(mask, 10), 7);
-  supervision_fill(loss_mask, reply_begin, mask, 7);
+  const struct supervised_row row = {.mask = mask, .n_tokens = 10};
+  assert_int_equal(supervision_slots(&row), 7);
+  supervision_fill(loss_mask, reply_begin, &row, 7);
   const uint8_t expected[7] = {0, 0, 0, 0, 0, 1, 1};
   assert_memory_equal(loss_mask, expected, 7);
   assert_int_equal(reply_begin[5], 5);
   assert_int_equal(reply_begin[6], 5);
-  supervision_count(counts, 3, mask, 10);
+  supervision_count(counts, 3, &row);
   assert_int_equal(counts[0], 2); /* slots 5, 6 */
   assert_int_equal(counts[1], 1); /* slot 5 */
   assert_int_equal(counts[2], 0);
@@ -82,7 +84,7 @@ static void test_edges(void **state) {
     check_mask(mask, n);
   }
   const uint8_t single[3] = {0, 1, 0};
-  assert_int_equal(supervision_slots(single, 3), 0); /* a reply of one token has nothing to draft */
+  assert_int_equal(supervision_slots(&(struct supervised_row){.mask = single, .n_tokens = 3}), 0); /* a reply of one token has nothing to draft */
 }
 
 static void test_random_masks(void **state) {
@@ -95,6 +97,66 @@ static void test_random_masks(void **state) {
                                                                     : random_uniform(seed, 3, (uint64_t)t) < 0.5;
     check_mask(mask, n);
   }
+}
+
+/* The rules of other trainers, in the words of supervision.h: slot t+k alone decides. */
+static bool learns_there(enum eaglet_mask_rule rule, const uint8_t *mask, int32_t n, int32_t slot) {
+  if (slot + 1 >= n) return false;
+  if (rule == EAGLET_MASK_SPECFORGE) return mask[slot];
+  if (rule == EAGLET_MASK_SPECULATORS) return mask[slot + 1];
+  return slot + 2 < n && mask[slot + 1] && mask[slot + 2];
+}
+
+static void check_rule(const struct supervised_row *row) {
+  uint8_t loss_mask[N_MAX];
+  int32_t reply_begin[N_MAX], n = row->n_tokens, n_slots = supervision_slots(row);
+  int64_t counts[7] = {0};
+  assert_true(n_slots >= 0 && (n_slots == 0 || n_slots <= n - 1));
+  supervision_fill(loss_mask, reply_begin, row, n_slots);
+  supervision_count(counts, 7, row);
+  for (int32_t k = 0; k < 7; k++) {
+    int64_t expected = 0;
+    for (int32_t t = 0; t < n; t++) {
+      bool learns_here = learns_there(row->rule, row->mask, n, t + k);
+      assert_int_equal(learns_here, t < n_slots && marked(loss_mask, reply_begin, n_slots, (const int32_t[]){t, k}));
+      expected += learns_here;
+    }
+    assert_int_equal(counts[k], expected);
+  }
+}
+
+static void test_rules_of_others(void **state) {
+  (void)state;
+  const uint8_t mask[10] = {0, 0, 0, 0, 0, 0, 1, 1, 1, 0}; /* P = 6, E = 8 */
+  const int32_t last[] = {[EAGLET_MASK_EAGLE] = 6, [EAGLET_MASK_SPECFORGE] = 8, [EAGLET_MASK_SPECULATORS] = 7};
+  for (int rule = EAGLET_MASK_EAGLE; rule <= EAGLET_MASK_SPECULATORS; rule++) {
+    struct supervised_row row = {.mask = mask, .n_tokens = 10, .rule = (enum eaglet_mask_rule)rule};
+    assert_int_equal(supervision_slots(&row), last[rule] + 1);
+    check_rule(&row);
+    for (uint64_t seed = 0; seed < 100; seed++) {
+      uint8_t random[N_MAX];
+      row.n_tokens = (int32_t)(random_u64(seed, 1, 1) % N_MAX);
+      for (int32_t t = 0; t < row.n_tokens; t++) random[t] = random_uniform(seed, 2, (uint64_t)t) < 0.6;
+      row.mask = random;
+      check_rule(&row);
+    }
+  }
+}
+
+static void test_schedules(void **state) {
+  (void)state;
+  struct schedule s = {.kind = EAGLET_SCHEDULE_WSD, .lr = 1e-3, .lr_min = 1e-4, .decay_share = 0.2, .warmup = 50, .total = 1000};
+  assert_true(fabs(schedule_lr(&s, 10) - 2e-4) < 1e-15);
+  for (int64_t step = 50; step <= 800; step++) assert_true(schedule_lr(&s, step) == 1e-3);
+  for (int64_t step = 801; step <= 1000; step++) assert_true(schedule_lr(&s, step) < schedule_lr(&s, step - 1));
+  assert_true(fabs(schedule_lr(&s, 1000) - (1e-3 - 9e-4 * 200 / 201)) < 1e-15); /* 1e-4 would be step 1001 */
+  s.decay_share = 1; /* falls from the end of the warm-up on */
+  assert_true(schedule_lr(&s, 50) == 1e-3 && schedule_lr(&s, 51) < 1e-3 && schedule_lr(&s, 1000) > 1e-4);
+  s.kind = EAGLET_SCHEDULE_CONSTANT;
+  assert_true(schedule_lr(&s, 25) == 5e-4 && schedule_lr(&s, 51) == 1e-3 && schedule_lr(&s, 1000) == 1e-3);
+  s.kind = EAGLET_SCHEDULE_COSINE;
+  for (int64_t step = 51; step <= 1000; step++) assert_true(schedule_lr(&s, step) < schedule_lr(&s, step - 1));
+  assert_true(schedule_lr(&s, 1000) > 1e-4 && schedule_lr(&s, 1000) < 1.0001e-4);
 }
 
 static void test_schedule(void **state) {
@@ -113,6 +175,7 @@ static void test_schedule(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_row_of_ten), cmocka_unit_test(test_edges),
-                                     cmocka_unit_test(test_random_masks), cmocka_unit_test(test_schedule)};
+                                     cmocka_unit_test(test_random_masks), cmocka_unit_test(test_rules_of_others),
+                                     cmocka_unit_test(test_schedule), cmocka_unit_test(test_schedules)};
   return cmocka_run_group_tests_name("supervision", tests, NULL, NULL);
 }

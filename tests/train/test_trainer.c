@@ -116,21 +116,24 @@ static void assert_same_file(const char *a, const char *b, const char *name) {
   free(left.data), free(right.data);
 }
 
-/* Parameters and moments of two states are equal bit for bit; metadata differs (places in the metrics). */
-static void assert_same_state(const char *a, const char *b) {
-  static const char *const names[] = {"parameters", "m", "v"};
+static void assert_same_block(const char *a, const char *b, const char *name) {
   struct safetensors left, right;
   struct eaglet_error err = {0};
   char *path_a = file_join(a, "state/state.safetensors"), *path_b = file_join(b, "state/state.safetensors");
   assert_ok(safetensors_open(&left, path_a, &err), &err);
   assert_ok(safetensors_open(&right, path_b, &err), &err);
-  for (int i = 0; i < 3; i++) {
-    const struct tensor_entry *x = safetensors_find(&left, names[i]), *y = safetensors_find(&right, names[i]);
-    assert_int_equal(x->n_bytes, y->n_bytes);
-    assert_memory_equal(x->data, y->data, x->n_bytes);
-  }
+  const struct tensor_entry *x = safetensors_find(&left, name), *y = safetensors_find(&right, name);
+  assert_non_null(x);
+  assert_int_equal(x->n_bytes, y->n_bytes);
+  assert_memory_equal(x->data, y->data, x->n_bytes);
   safetensors_close(&left), safetensors_close(&right);
   free(path_a), free(path_b);
+}
+
+/* Parameters and moments of two states are equal bit for bit; metadata differs (places in the metrics). */
+static void assert_same_state(const char *a, const char *b) {
+  static const char *const names[] = {"parameters", "m", "v"};
+  for (int i = 0; i < 3; i++) assert_same_block(a, b, names[i]);
 }
 
 /* The losses of metrics.jsonl in order; its steps must be 1, 2, 3 ... */
@@ -244,6 +247,186 @@ static void test_refusals(void **state) {
   assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "ascending");
   free(other), free(nothing);
   run_clear(&r);
+}
+
+/* Every part of a recipe that has a state or draws numbers: Muon's momentum, the average, the noise, the schedule. */
+static void set_recipe(struct eaglet_train_params *p) {
+  p->loss = EAGLET_LOSS_LK_LAMBDA;
+  p->outside = EAGLET_OUTSIDE_RESIDUAL;
+  p->optimizer = EAGLET_OPTIMIZER_MUON;
+  p->muon_lr = 2e-3;
+  p->weight_decay = 0.01;
+  p->schedule = EAGLET_SCHEDULE_WSD;
+  p->decay_share = 0.5;
+  p->lr_min = 1e-5;
+  p->ema = 0.9;
+  p->noise = 0.05;
+  p->lm_head = EAGLET_LM_HEAD_RANDOM;
+}
+
+static void test_recipe_resumes_exactly(void **state) {
+  struct run straight, parts;
+  double a[16], b[16];
+  run_init(&straight, *state, "straight");
+  run_init(&parts, *state, "parts");
+  set_recipe(&straight.params);
+  set_recipe(&parts.params);
+  assert_ok(run_go(&straight), &straight.err);
+  parts.params.stop_after = 2;
+  parts.params.resume = true;
+  for (int i = 0; i < 3; i++) assert_ok(run_go(&parts), &parts.err);
+  assert_same_state(straight.out, parts.out);
+  assert_same_block(straight.out, parts.out, "average");
+  assert_same_file(straight.out, parts.out, "model.safetensors");
+  assert_int_equal(losses_of(straight.out, a, 16), 6);
+  assert_int_equal(losses_of(parts.out, b, 16), 6);
+  assert_memory_equal(a, b, sizeof(double) * 6);
+  parts.params.noise = 0.1;
+  assert_failed_with(run_go(&parts), EAGLET_E_USAGE, &parts.err, "--noise was 0.05");
+  parts.params.noise = 0.05;
+  parts.params.optimizer = EAGLET_OPTIMIZER_ADAMW;
+  assert_failed_with(run_go(&parts), EAGLET_E_USAGE, &parts.err, "--optimizer was muon, is now adamw");
+  run_clear(&straight), run_clear(&parts);
+}
+
+/* Noise belongs to rows: it is the same in one micro-batch and in one a row; without it the losses are others. */
+static void test_noise_does_not_see_micro_batches(void **state) {
+  struct run one, many, none;
+  double a[8], b[8], c[8];
+  run_init(&one, *state, "one");
+  run_init(&many, *state, "many");
+  run_init(&none, *state, "none");
+  one.params.steps = many.params.steps = none.params.steps = 2;
+  one.params.noise = many.params.noise = 0.2;
+  many.params.micro_tokens = 1;
+  assert_ok(run_go(&one), &one.err);
+  assert_ok(run_go(&many), &many.err);
+  assert_ok(run_go(&none), &none.err);
+  losses_of(one.out, a, 8), losses_of(many.out, b, 8), losses_of(none.out, c, 8);
+  for (int i = 0; i < 2; i++) {
+    assert_true(fabs(a[i] - b[i]) < 2e-5 * a[i]);
+    assert_true(fabs(a[i] - c[i]) > 1e-4 * a[i]);
+  }
+  run_clear(&one), run_clear(&many), run_clear(&none);
+}
+
+/* The head that is written is the average, rounded to BF16, and not the parameters. */
+static void test_average_is_exported(void **state) {
+  struct run r;
+  struct safetensors saved, head;
+  run_init(&r, *state, "out");
+  r.params.ema = 0.9, r.params.lr = 5e-3;
+  assert_ok(run_go(&r), &r.err);
+  char *path = file_join(r.out, "state/state.safetensors"), *exported = file_join(r.out, "model.safetensors");
+  assert_ok(safetensors_open(&saved, path, &r.err), &r.err);
+  assert_ok(safetensors_open(&head, exported, &r.err), &r.err);
+  const struct tensor_entry *average = safetensors_find(&saved, "average"), *parameters = safetensors_find(&saved, "parameters"),
+                            *fc = safetensors_find(&head, "fc.weight"); /* the block begins with fc */
+  int64_t others = 0, n = fc->shape[0] * fc->shape[1];
+  for (int64_t i = 0; i < n; i++) {
+    float expected, other;
+    uint16_t bits;
+    memcpy(&expected, average->data + 4 * i, 4);
+    memcpy(&other, parameters->data + 4 * i, 4);
+    memcpy(&bits, fc->data + 2 * i, 2);
+    uint32_t wide = (uint32_t)bits << 16;
+    float found;
+    memcpy(&found, &wide, 4);
+    assert_true(fabsf(found - expected) <= fabsf(expected) / 256 + 1e-30f);
+    others += fabsf(found - other) > fabsf(other) / 128;
+  }
+  assert_true(others > n / 4);
+  safetensors_close(&saved), safetensors_close(&head);
+  free(path), free(exported);
+  run_clear(&r);
+}
+
+/* Muon keeps no second moment: that of fc, the first of the block, stays zero; lm_head, the last, is AdamW's. */
+static void test_muon_moves_matrices(void **state) {
+  struct run r;
+  struct safetensors file;
+  run_init(&r, *state, "out");
+  r.params.optimizer = EAGLET_OPTIMIZER_MUON;
+  r.params.steps = 2;
+  assert_ok(run_go(&r), &r.err);
+  char *path = file_join(r.out, "state/state.safetensors");
+  assert_ok(safetensors_open(&file, path, &r.err), &r.err);
+  const struct tensor_entry *m = safetensors_find(&file, "m"), *v = safetensors_find(&file, "v");
+  const float *first = (const float *)(const void *)m->data, *second = (const float *)(const void *)v->data;
+  size_t fc = 320 * 3 * 320, n = m->n_bytes / sizeof(float), lm_head = 400 * 320, moved = 0, kept = 0;
+  for (size_t i = 0; i < fc; i++) {
+    assert_true(second[i] == 0);
+    moved += first[i] != 0;
+  }
+  for (size_t i = n - lm_head; i < n; i++) kept += second[i] > 0;
+  assert_true(moved > fc / 2 && kept > lm_head / 2);
+  safetensors_close(&file);
+  free(path);
+  run_clear(&r);
+}
+
+/* A frozen lm_head is the target's at the end as at the beginning, whatever the optimizer and its weight decay. */
+static void test_frozen_lm_head(void **state) {
+  struct run frozen, trained;
+  struct safetensors a, b;
+  run_init(&frozen, *state, "frozen");
+  run_init(&trained, *state, "trained");
+  frozen.params.lm_head = EAGLET_LM_HEAD_FROZEN;
+  frozen.params.weight_decay = trained.params.weight_decay = 0.1;
+  frozen.params.lr = trained.params.lr = 5e-3;
+  assert_ok(run_go(&frozen), &frozen.err);
+  frozen.params.steps = trained.params.steps = 1;
+  char *once = file_join(*state, "once"), *path = file_join(frozen.out, "model.safetensors"), *first = file_join(once, "model.safetensors"),
+       *moved = file_join(trained.out, "model.safetensors");
+  frozen.params.out = once;
+  assert_ok(run_go(&frozen), &frozen.err);
+  assert_ok(run_go(&trained), &trained.err);
+  assert_ok(safetensors_open(&a, path, &frozen.err), &frozen.err);
+  assert_ok(safetensors_open(&b, first, &frozen.err), &frozen.err);
+  const struct tensor_entry *x = safetensors_find(&a, "lm_head.weight"), *y = safetensors_find(&b, "lm_head.weight");
+  assert_memory_equal(x->data, y->data, x->n_bytes);
+  x = safetensors_find(&a, "fc.weight"), y = safetensors_find(&b, "fc.weight");
+  assert_memory_not_equal(x->data, y->data, x->n_bytes);
+  safetensors_close(&a);
+  assert_ok(safetensors_open(&a, moved, &frozen.err), &frozen.err);
+  x = safetensors_find(&a, "lm_head.weight"), y = safetensors_find(&b, "lm_head.weight");
+  assert_memory_not_equal(x->data, y->data, x->n_bytes);
+  safetensors_close(&a), safetensors_close(&b);
+  free(once), free(path), free(first), free(moved);
+  run_clear(&frozen), run_clear(&trained);
+}
+
+/* Objectives, teachers and masks through a whole run: losses are finite and fall, and other recipes have other losses. */
+static void test_recipes_learn(void **state) {
+  static const struct eaglet_train_params recipes[] = {
+      {.outside = EAGLET_OUTSIDE_RESIDUAL},
+      {.loss = EAGLET_LOSS_CE},
+      {.loss = EAGLET_LOSS_CE, .outside = EAGLET_OUTSIDE_RENORMALISE},
+      {.loss = EAGLET_LOSS_CE, .teacher = EAGLET_TEACHER_DATA},
+      {.loss = EAGLET_LOSS_LK_ALPHA},
+      {.loss = EAGLET_LOSS_LK_LAMBDA},
+      {.mask_rule = EAGLET_MASK_EAGLE},
+      {.mask_rule = EAGLET_MASK_SPECFORGE},
+      {.mask_rule = EAGLET_MASK_SPECULATORS},
+  };
+  enum { N = sizeof recipes / sizeof *recipes };
+  double firsts[N];
+  for (int i = 0; i < N; i++) {
+    struct run r;
+    double losses[16];
+    char name[16];
+    snprintf(name, sizeof name, "out-%d", i);
+    run_init(&r, *state, name);
+    r.params.loss = recipes[i].loss, r.params.outside = recipes[i].outside, r.params.teacher = recipes[i].teacher;
+    r.params.mask_rule = recipes[i].mask_rule;
+    r.params.steps = 12, r.params.lr = 5e-3, r.params.batch = ROWS - 2; /* every step sees every row */
+    assert_ok(run_go(&r), &r.err);
+    assert_int_equal(losses_of(r.out, losses, 16), 12);
+    assert_true(losses[11] < 0.98 * losses[0]);
+    firsts[i] = losses[0];
+    for (int j = 0; j < i; j++) assert_true(fabs(firsts[j] - firsts[i]) > 1e-9);
+    run_clear(&r);
+  }
 }
 
 /* F11: the same rows in one micro-batch or one row at a time. */
@@ -418,7 +601,7 @@ static void test_not_a_number(void **state) {
   r.params.rope_theta = 10000;
   assert_ok(head_config_new(&config, &r.params, model, 4096, &r.err), &r.err);
   float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
-  head_parameters_init(parameters, &config, model, &map, 1);
+  head_parameters_init(parameters, &config, model, &map, &(struct eaglet_train_params){.seed = 1});
   parameters[head_parameter_offset(&config, HEAD_DOWN) + 5] = NAN;
   assert_ok(
       head_export(broken,
@@ -431,7 +614,10 @@ static void test_not_a_number(void **state) {
   model_close(model);
   compute_close(compute);
   r.params.init = broken;
-  assert_failed_with(run_go(&r), EAGLET_E_CHECK, &r.err, "step 1: loss");
+  for (int loss = EAGLET_LOSS_KL; loss <= EAGLET_LOSS_LK_LAMBDA; loss++) { /* a minimum swallows what is not a number; the gradient does not */
+    r.params.loss = (enum eaglet_loss)loss;
+    assert_failed_with(run_go(&r), EAGLET_E_CHECK, &r.err, "step 1: loss");
+  }
   assert_false(file_exists(path));
   free(broken), free(path);
   run_clear(&r);
@@ -441,6 +627,12 @@ int main(void) {
 #define RUN(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_remove)
   const struct CMUnitTest tests[] = {RUN(test_learns),
                                      RUN(test_resume_is_exact),
+                                     RUN(test_recipe_resumes_exactly),
+                                     RUN(test_noise_does_not_see_micro_batches),
+                                     RUN(test_average_is_exported),
+                                     RUN(test_muon_moves_matrices),
+                                     RUN(test_frozen_lm_head),
+                                     RUN(test_recipes_learn),
                                      RUN(test_interruption_saves),
                                      RUN(test_refusals),
                                      RUN(test_micro_batches_do_not_matter),

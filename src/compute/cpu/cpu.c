@@ -29,10 +29,13 @@ static const struct compute_training training_table = {
     .ttt_attention = cpu_ttt_attention,
     .ttt_attention_backward = cpu_ttt_attention_backward,
     .softmax = cpu_softmax,
+    .log_sums = cpu_log_sums,
     .distill = cpu_distill,
     .scatter_add_rows = cpu_scatter_add_rows,
     .sum_squares = cpu_sum_squares,
     .adamw = cpu_adamw,
+    .muon = cpu_muon,
+    .blend = cpu_blend,
 };
 
 static void *cpu_alloc(struct compute *c, size_t bytes) {

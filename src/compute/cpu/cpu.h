@@ -83,10 +83,13 @@ void cpu_silu_mul_backward(struct compute *c, float *d_gate, float *d_up, const 
 void cpu_ttt_attention(struct compute *c, const struct ttt_attention_params *p);
 void cpu_ttt_attention_backward(struct compute *c, const struct ttt_attention_backward_params *p);
 void cpu_softmax(struct compute *c, float *logits, int32_t n, int32_t dim);
+void cpu_log_sums(struct compute *c, float *out, const float *x, int32_t n, int32_t dim);
 void cpu_distill(struct compute *c, const struct distill_params *p);
 void cpu_scatter_add_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, int32_t dim);
 double cpu_sum_squares(struct compute *c, const float *x, int64_t n);
 void cpu_adamw(struct compute *c, float *w, float *m, float *v, const float *g, int64_t n,
                const struct adamw_params *p);
+void cpu_muon(struct compute *c, float *w, float *m, const float *g, const struct muon_params *p);
+void cpu_blend(struct compute *c, float *y, const float *x, float keep, int64_t n);
 
 #endif

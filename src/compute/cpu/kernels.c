@@ -202,6 +202,33 @@ static int32_t argmax(const float *x, int32_t n) {
   return 0;
 }
 
+#define OVERLAP_LANES 32
+
+/* The lanes are added in an order of their own, so every instruction set gives the same sum. */
+static float overlap(float *covered, const float *p, const float *q, float scale, int32_t n) {
+  float least[OVERLAP_LANES] = {0}, below[OVERLAP_LANES] = {0};
+  int32_t k = 0;
+  for (; k + OVERLAP_LANES <= n; k += OVERLAP_LANES) {
+    for (int32_t i = 0; i < OVERLAP_LANES; i++) {
+      float most = scale * p[k + i], own = q[k + i];
+      least[i] += own <= most ? own : most;
+      below[i] += own <= most ? own : 0.0f;
+    }
+  }
+  for (int32_t i = 0; k + i < n; i++) {
+    float most = scale * p[k + i], own = q[k + i];
+    least[i] += own <= most ? own : most;
+    below[i] += own <= most ? own : 0.0f;
+  }
+  float sum = 0, sum_below = 0;
+  for (int32_t i = 0; i < OVERLAP_LANES; i++) {
+    sum += least[i];
+    sum_below += below[i];
+  }
+  *covered = sum_below;
+  return sum;
+}
+
 const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME,
                                       .rows_dot = rows_dot,
                                       .transposed = transposed,
@@ -214,4 +241,5 @@ const struct kernels KERNELS_TABLE = {.name = KERNELS_NAME,
                                       .log_sum = log_sum,
                                       .argmax = argmax,
                                       .dot = dot,
+                                      .overlap = overlap,
                                       .add_row = add_row};

@@ -40,6 +40,8 @@ struct kernels {
   float (*log_sum)(const float *x, int32_t n);  /* the same; x stays */
   int32_t (*argmax)(const float *x, int32_t n);
   float (*dot)(const float *a, const float *b, int32_t n);
+  /* sum_i min(scale * p[i], q[i]); *covered = the sum of those q[i] that are not above scale * p[i] */
+  float (*overlap)(float *covered, const float *p, const float *q, float scale, int32_t n);
   void (*add_row)(float *out, const float *row, float x, int32_t n); /* out += x * row */
 };
 extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;

@@ -17,6 +17,7 @@
 
 #define WARNINGS_MAX 10
 #define ROWS_BEFORE_CHECK 1000 /* a share means little before */
+#define IDS_MAX ((size_t)1 << 20) /* ids remembered: 16 MiB */
 #define FIELDS_MAX 200         /* names told of fields */
 #define ROW_MIB_DEFAULT ((int32_t)(ROW_BYTES_MAX_DEFAULT >> 20))
 
@@ -271,7 +272,9 @@ static void note_id(struct dataset_reader *reader, const struct raw_row *raw) {
   if (json_is_integer(id)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(id));
   else if (!json_is_string(id) || json_string_length(id) == 0) return;
   const char *text = json_is_string(id) ? json_string_value(id) : number;
-  if (hash_set_insert(&reader->ids, file_hash(text, strlen(text), 0))) return;
+  uint64_t hash = file_hash(text, strlen(text), 0);
+  bool full = reader->ids.n >= IDS_MAX, fresh = full ? !hash_set_has(&reader->ids, hash) : hash_set_insert(&reader->ids, hash);
+  if (fresh) return;
   if (reader->n_twice++ > 0) return;
   snprintf(reader->first_twice, sizeof reader->first_twice, "%.150s:%llu: id %.40s", reader->files.names[reader->file],
            (unsigned long long)raw->line, text);

@@ -31,6 +31,9 @@ static const struct compute_training training_table = {
     .softmax = cpu_softmax,
     .distill = cpu_distill,
     .scatter_add_rows = cpu_scatter_add_rows,
+    .scatter_add_repeated = cpu_scatter_add_repeated,
+    .sum_rows = cpu_sum_rows,
+    .move_heads = cpu_move_heads,
     .sum_squares = cpu_sum_squares,
     .adamw = cpu_adamw,
 };

@@ -411,7 +411,8 @@ struct eaglet_train_params {
   const char *features;   /* directory written by extract; NULL: the target runs live */
   const char *vocab;      /* file written by vocab; NULL: the whole vocabulary */
   bool vocab_of_other_data; /* take a vocabulary that was made from other data (same tokenizer) */
-  const char *init;       /* warm start from an existing head, named as model is (keeps its d2t) */
+  const char *init;       /* warm start from an existing head, named as model is (keeps its d2t and its layout) */
+  const char *head_config; /* config.json of the head to make, in any dialect that is read; NULL: the standard head */
   const char *states;     /* as extract */
   bool resume;            /* continue from out's saved state */
   int32_t steps;          /* optimizer steps; 0: epochs decides */

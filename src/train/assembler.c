@@ -101,6 +101,7 @@ enum eaglet_status assembler_run(struct assembler *a, struct micro_batch *batch,
   batch->segment_length = a->segment_length;
   batch->features = a->features;
   batch->embeddings = a->embeddings;
+  batch->tokens = a->ids;
   batch->pad_embedding = NULL;
   batch->target = a->target;
   batch->target_row = a->target_row;

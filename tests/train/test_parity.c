@@ -62,13 +62,14 @@ static int setup(void **state) {
   must(head_config_new(&f->config, &params, f->model, DRAFT, &err), &err);
   f->parameters = calloc((size_t)head_parameters_total(&f->config), sizeof(float));
   head_parameters_init(f->parameters, &f->config, f->model, &f->map, 5);
-  for (int i = 0; i < HEAD_PARAMETER_COUNT;
-       i++) { /* norms that differ from one another, or a swapped pair would not show */
-    int64_t shape[2], at = head_parameter_offset(&f->config, (enum head_parameter)i);
-    head_parameter_shape(&f->config, (enum head_parameter)i, shape);
-    for (int64_t k = 0; shape[1] == 1 && k < shape[0]; k++)
-      f->parameters[at + k] += 0.5f * (float)random_normal(3, (uint64_t)i, (uint64_t)k);
+  struct head_parameters *list = memory_alloc(sizeof *list);
+  head_parameters_list(list, &f->config);
+  for (int32_t i = 0; i < list->n; i++) { /* norms that differ from one another, or a swapped pair would not show */
+    const struct head_parameter *p = &list->list[i];
+    for (int64_t k = 0; p->columns == 1 && k < p->rows; k++)
+      f->parameters[p->offset + k] += 0.5f * (float)random_normal(3, (uint64_t)i, (uint64_t)k);
   }
+  free(list);
   strcpy(f->out, "/tmp/eaglet-parity-XXXXXX");
   assert_non_null(mkdtemp(f->out));
   const struct head_export export_ = {
@@ -206,7 +207,7 @@ static void test_export_round_trip(void **state) {
   struct eaglet_error err;
   size_t bytes = sizeof(float) * (size_t)head_parameters_total(&f->config);
   float *again = calloc(1, bytes);
-  must(head_import(again, f->head, &err), &err);
+  must(head_import(again, &f->config, f->head, &err), &err);
   assert_memory_equal(again, f->parameters, bytes);
   assert_true(f->head->config.rope.theta == 20000);
   assert_int_equal(f->head->config.n_states, f->config.n_states);

@@ -419,7 +419,10 @@ static void test_not_a_number(void **state) {
   assert_ok(head_config_new(&config, &r.params, model, 4096, &r.err), &r.err);
   float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
   head_parameters_init(parameters, &config, model, &map, 1);
-  parameters[head_parameter_offset(&config, HEAD_DOWN) + 5] = NAN;
+  struct head_parameters *list = memory_alloc(sizeof *list);
+  head_parameters_list(list, &config);
+  parameters[head_parameter_find(list, HEAD_DOWN, 0)->offset + 5] = NAN;
+  free(list);
   assert_ok(
       head_export(broken,
                   &(struct head_export){

@@ -150,6 +150,14 @@ static void read_sizes(struct head_reader *r, struct head_config *c) {
     field_fail(f, "%d heads cannot share %d key/value heads", c->n_heads, c->n_kv_heads);
 }
 
+/* Products of sizes, which become widths of rows. */
+static void check_widths(struct head_reader *r, const struct head_config *c) {
+  struct field_reader *f = &r->fields;
+  int64_t widest = c->nope_dim + c->value_dim > c->head_dim ? c->nope_dim + c->value_dim : c->head_dim;
+  if (f->status == EAGLET_OK && c->n_heads * widest > 1 << 24)
+    field_fail(f, "%d heads of %lld: expected at most %d together", c->n_heads, (long long)widest, 1 << 24);
+}
+
 static void check_target(struct head_reader *r, const struct head_config *c) {
   struct field_reader *f = &r->fields;
   bool said = field_find(f, "target_hidden_size").value != NULL;
@@ -274,6 +282,7 @@ enum eaglet_status head_config_read(struct head_config *config, const json_t *js
   if (!json_is_object(json)) FAIL(err, EAGLET_E_INPUT, "%s: expected an object", what);
   reader_open(&r, json, what, err ? err : &ignored);
   read_sizes(&r, config);
+  check_widths(&r, config);
   read_fixed(&r, config);
   if (r.fields.status == EAGLET_OK) check_target(&r, config);
   if (r.fields.status == EAGLET_OK) read_wiring(&r, config);

@@ -519,6 +519,8 @@ static void test_layout_refusals(void **state) {
       {LAYOUT(", \"attention_sinks\": true"), "attention_sinks", 0, EAGLET_E_INPUT},
       {LAYOUT(", \"parallel_draft_step\": 2"), "parallel_draft_step", 0, EAGLET_E_INPUT},
       {LAYOUT(", \"num_hidden_layers\": 9"), "num_hidden_layers", 0, EAGLET_E_INPUT},
+      {"{\"hidden_size\": 320, \"num_attention_heads\": 65536, \"num_key_value_heads\": 1, \"head_dim\": 65536, \"intermediate_size\": 48}",
+       "65536 heads of 65536", 0, EAGLET_E_INPUT},
       {LAYOUT(", \"vocab_size\": 5000"), "vocab_size", 0, EAGLET_E_INPUT},
       {LAYOUT(", \"draft_vocab_size\": 401"), "draft_vocab_size", 0, EAGLET_E_INPUT},
       {LAYOUT(", \"tie_word_embeddings\": true"), "tie_word_embeddings", 0, EAGLET_E_INPUT},

@@ -448,7 +448,8 @@ struct eaglet_train_params {
   bool features_partial;  /* train on the rows that features has, when it has not all */
   const char *vocab;      /* file written by vocab; NULL: the whole vocabulary */
   bool vocab_of_other_data; /* take a vocabulary that was made from other data (same tokenizer) */
-  const char *init;       /* warm start from an existing head, named as model is (keeps its d2t) */
+  const char *init;       /* warm start from an existing head, named as model is (keeps its d2t and its layout) */
+  const char *head_config; /* config.json of the head to make, in any dialect that is read; NULL: the standard head */
   const char *states;     /* as extract */
   bool resume;            /* continue from out's saved state */
   int32_t steps;          /* optimizer steps; 0: epochs decides */
@@ -456,6 +457,7 @@ struct eaglet_train_params {
   int32_t batch;          /* conversations per step, default 64 */
   int32_t micro_tokens;   /* token slots per forward/backward, default 4096 */
   int32_t unroll;         /* unrolled draft steps (training-time test), default 7 */
+  bool recompute;         /* keep the activations of one unrolled step and compute the others again: less memory, the same bits */
   double decay;           /* weight of step k is decay^k, default 0.8 */
   double lr;              /* default 1e-3 for small heads; peers use 5e-5..1e-4 at 8B and above */
   int32_t warmup;         /* steps, default 50 */
@@ -474,7 +476,7 @@ struct eaglet_train_params {
   enum eaglet_lm_head lm_head;     /* where it starts, and whether it is trained; with init it starts as it is there */
   double noise;                    /* features get noise uniform in +-noise; 0: off */
   int32_t heads, kv_heads, head_dim, intermediate; /* of the head; defaults from the target */
-  double rope_theta;      /* default 10000 */
+  double rope_theta;      /* default 10000, or that of init or head_config */
   uint64_t seed;
   int32_t eval_every;     /* steps between evaluations with the real speculative engine, default 0 = at the end only */
   const char *eval_prompts; /* JSONL; NULL: no acceptance evaluation */

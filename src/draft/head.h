@@ -31,10 +31,17 @@ struct head_wiring {
                                 target's final norm of its last state, which head_fuse applies */
 };
 
+/* Whose files a head has. */
+enum head_dialect {
+  HEAD_DIALECT_SGLANG,      /* flat config, midlayer., output ids in eagle_config: what eaglet trains unless told otherwise */
+  HEAD_DIALECT_SPECULATORS, /* nested config, layers.{i}., state ids */
+  HEAD_DIALECT_VLLM         /* flat config, layers.{i}., state ids at the top */
+};
+
 /* What config.json claims about tensors; they must not contradict it. */
 enum head_claim { CLAIM_NONE, CLAIM_FALSE, CLAIM_TRUE };
 
-/* Zero in a field below `positions_max`: the standard head, which is what the trainer trains. */
+/* Zero in a field below `positions_max`: the standard head. */
 struct head_config {
   int32_t hidden, target_hidden, n_heads, n_kv_heads, head_dim, intermediate, n_target, n_draft;
   int32_t n_states, states[TAPS_MAX]; /* decision 4's numbers; config.json stores output ids state-1 in eagle_config */
@@ -47,6 +54,8 @@ struct head_config {
   int32_t q_rank, kv_rank, nope_dim, rope_dim, value_dim; /* MLA; q_rank 0: direct q_proj */
   double attention_scale;             /* 0: head_dim^-0.5 */
   struct head_wiring wiring;
+  bool embed_trained;                 /* embed_requires_grad: an own embedding learns; inference does not look */
+  enum head_dialect dialect;
   /* -- set when the tensors are bound -- */
   bool qk_norm, attention_bias, attention_out_bias, ffn_bias, fc_bias, tied, own_embed, own_lm_head;
   struct {

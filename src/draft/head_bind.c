@@ -41,6 +41,20 @@ void head_name_canonical(char out[256], const char *name) {
   snprintf(out, 256, "%s", name);
 }
 
+/* Layers behind the first have one norm before attention; what it is called depends on who reads. */
+void head_name_spell(char out[256], const char *canonical, enum head_dialect dialect) {
+  static const char first[] = "layers.0.", list[] = "layers.", usual[] = ".input_layernorm.weight", other[] = ".hidden_norm.weight";
+  bool in_layer = strncmp(canonical, list, sizeof list - 1) == 0, in_first = strncmp(canonical, first, sizeof first - 1) == 0;
+  const char *rest = in_layer ? strchr(canonical + sizeof list - 1, '.') : NULL;
+  const char *from = dialect == HEAD_DIALECT_SGLANG ? usual : other, *to = dialect == HEAD_DIALECT_SGLANG ? other : usual;
+  if (in_first && dialect == HEAD_DIALECT_SGLANG)
+    snprintf(out, 256, "midlayer.%s", canonical + sizeof first - 1);
+  else if (rest && !in_first && strcmp(rest, from) == 0)
+    snprintf(out, 256, "%.*s%s", (int)(rest - canonical), canonical, to);
+  else
+    snprintf(out, 256, "%s", canonical);
+}
+
 /* Is a tensor's canonical name the wanted one, or that of a part of the wanted module? */
 static bool is_part(const char *canonical, const char *wanted, bool module) {
   size_t length = strlen(wanted);

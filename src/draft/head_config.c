@@ -86,6 +86,7 @@ static void read_wiring(struct head_reader *r, struct head_config *c) {
   c->claims.attention_bias = claim(r, "qkv_bias|attention_bias");
   c->claims.ffn_bias = claim(r, "mlp_bias");
   c->claims.any_bias = claim(r, "bias");
+  c->embed_trained = json_is_true(field_find(f, "embed_requires_grad").value);
   c->wiring.norm_output = field_bool(f, "norm_output|return_hidden_post_norm", false);
   c->wiring.norm_before_residual = field_bool(f, "norm_before_residual", false);
   if (r->nested && !field_find(f, "norm_before_residual").value)
@@ -147,6 +148,14 @@ static void read_sizes(struct head_reader *r, struct head_config *c) {
   field_positive(f, "head_dim", c->head_dim, 1 << 16);
   if (f->status == EAGLET_OK && c->n_heads % c->n_kv_heads != 0)
     field_fail(f, "%d heads cannot share %d key/value heads", c->n_heads, c->n_kv_heads);
+}
+
+/* Products of sizes, which become widths of rows. */
+static void check_widths(struct head_reader *r, const struct head_config *c) {
+  struct field_reader *f = &r->fields;
+  int64_t widest = c->nope_dim + c->value_dim > c->head_dim ? c->nope_dim + c->value_dim : c->head_dim;
+  if (f->status == EAGLET_OK && c->n_heads * widest > 1 << 24)
+    field_fail(f, "%d heads of %lld: expected at most %d together", c->n_heads, (long long)widest, 1 << 24);
 }
 
 static void check_target(struct head_reader *r, const struct head_config *c) {
@@ -228,6 +237,8 @@ static void read_states(struct head_reader *r, struct head_config *c) {
   struct field_reader *f = &r->fields;
   struct field_place ours = field_find(f, "eaglet_states"), ids = field_find(f, "eagle_aux_hidden_state_layer_ids");
   bool outputs = !r->nested && json_is_array(json_object_get(r->eagle, "eagle_aux_hidden_state_layer_ids"));
+  bool counts = !outputs && json_is_array(json_object_get(r->top, "eagle_aux_hidden_state_layer_ids"));
+  c->dialect = r->nested ? HEAD_DIALECT_SPECULATORS : counts ? HEAD_DIALECT_VLLM : HEAD_DIALECT_SGLANG;
   if (outputs) {
     ids.value = json_object_get(r->eagle, "eagle_aux_hidden_state_layer_ids");
     snprintf(ids.from, sizeof ids.from, "eagle_config.eagle_aux_hidden_state_layer_ids");
@@ -248,7 +259,7 @@ static void read_states(struct head_reader *r, struct head_config *c) {
 static void check_known(struct head_reader *r) {
   struct field_reader *f = &r->fields;
   field_accept(f, "eagle_config|transformer_layer_config|speculators_config|speculators_version|has_no_defaults_at_init|"
-                  "embed_requires_grad|has_lm_head|target_model_type|parallel_draft_heads_num_layers|eagle_decoder_type|"
+                  "has_lm_head|target_model_type|parallel_draft_heads_num_layers|eagle_decoder_type|"
                   "num_nextn_predict_layers|first_k_dense_replace|moe_layer_freq|moe_intermediate_size|n_routed_experts|"
                   "n_shared_experts|num_experts|num_local_experts|num_experts_per_tok|n_group|topk_group|topk_method|"
                   "scoring_func|norm_topk_prob|routed_scaling_factor|decoder_sparse_step|mlp_only_layers|qk_head_dim|"
@@ -271,6 +282,7 @@ enum eaglet_status head_config_read(struct head_config *config, const json_t *js
   if (!json_is_object(json)) FAIL(err, EAGLET_E_INPUT, "%s: expected an object", what);
   reader_open(&r, json, what, err ? err : &ignored);
   read_sizes(&r, config);
+  check_widths(&r, config);
   read_fixed(&r, config);
   if (r.fields.status == EAGLET_OK) check_target(&r, config);
   if (r.fields.status == EAGLET_OK) read_wiring(&r, config);
@@ -281,6 +293,26 @@ enum eaglet_status head_config_read(struct head_config *config, const json_t *js
   enum eaglet_status status = r.fields.status;
   reader_close(&r);
   return status;
+}
+
+/* As the loaders build their modules: attention_bias is that of q, k, v and o (latent attention: of q_a, kv_a and o), qkv_bias is not
+ * that of o, and Qwen3's attention has norms of queries and keys. */
+enum eaglet_status head_config_complete(struct head_config *c, const json_t *json, const char *what, struct eaglet_error *err) {
+  const json_t *decoder = head_config_decoder(json), *type = json_object_get(decoder, "model_type");
+  c->attention_bias = c->claims.attention_bias == CLAIM_TRUE;
+  c->attention_out_bias = c->attention_bias && json_is_true(json_object_get(decoder, "attention_bias"));
+  c->ffn_bias = c->claims.ffn_bias == CLAIM_TRUE;
+  c->fc_bias = c->claims.any_bias == CLAIM_TRUE;
+  c->wiring.fc_norms = c->claims.fc_norms == CLAIM_TRUE;
+  c->wiring.fc_input_norm = c->claims.fc_input_norm == CLAIM_TRUE;
+  c->qk_norm = c->attention == ATTENTION_GQA && json_is_string(type) && strcmp(json_string_value(type), "qwen3") == 0;
+  c->tied = c->claims.tied == CLAIM_TRUE;
+  c->own_embed = c->embed_trained;
+  c->own_lm_head = !c->tied;
+  if (c->hidden != c->target_hidden && !c->embed_trained)
+    FAIL(err, EAGLET_E_INPUT, "%s: embed_requires_grad: expected true: a head of %d cannot take the target's embedding of %d", what,
+         c->hidden, c->target_hidden);
+  return EAGLET_OK;
 }
 
 /* Is it the default of the other numbering? */

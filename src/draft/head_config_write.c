@@ -105,6 +105,7 @@ static void write_wiring(json_t *json, const struct head_config *c) {
   if (c->wiring.norm_output) set_bool(json, "norm_output", true);
   if (c->wiring.norm_before_residual) set_bool(json, "norm_before_residual", true);
   if (c->n_states != 3) set_int(json, "num_aux_hidden_states", c->n_states);
+  if (c->embed_trained) set_bool(json, "embed_requires_grad", true);
 }
 
 static const char *class_of(const struct head_config *c, enum head_dialect dialect, const char **model_type) {
@@ -153,9 +154,10 @@ static json_t *write_speculators(const struct head_config *c, const struct head_
                            "speculators_model_type", "eagle3", "speculators_version", "0.5.0", "draft_vocab_size", c->n_draft,
                            "norm_before_residual", (int)c->wiring.norm_before_residual, "norm_before_fc",
                            (int)c->wiring.fc_input_norm, "fc_norm", (int)c->wiring.fc_norms, "norm_output",
-                           (int)c->wiring.norm_output, "embed_requires_grad", 0, "tie_word_embeddings", 0, "torch_dtype",
+                           (int)c->wiring.norm_output, "embed_requires_grad", (int)c->embed_trained, "tie_word_embeddings", 0, "torch_dtype",
                            naming->dtype, "eagle_aux_hidden_state_layer_ids", state_list(c, 0), "transformer_layer_config",
                            decoder);
+  if (c->hidden != c->target_hidden) set_int(json, "target_hidden_size", c->target_hidden);
   json_object_set_new(
       json, "speculators_config",
       json_pack("{s:s,s:[{s:s,s:i,s:i,s:f}],s:s,s:{s:s,s:o}}", "algorithm", "eagle3", "proposal_methods", "proposal_type",
@@ -170,7 +172,11 @@ json_t *head_config_write_as(const struct head_config *c, const struct head_nami
 
 json_t *head_config_write(const struct head_config *c, const struct model *target) {
   struct head_config trained = *c;
-  trained.own_lm_head = true;
-  const struct head_naming naming = {.dialect = HEAD_DIALECT_SGLANG, .dtype = "bfloat16", .target = target};
+  trained.own_lm_head = !c->tied;
+  if (!target) trained.dialect = HEAD_DIALECT_SGLANG;
+  const struct head_naming naming = {.dialect = trained.dialect,
+                                     .dtype = "bfloat16",
+                                     .target = target,
+                                     .target_name = target ? target->checkpoint.path : NULL};
   return head_config_write_as(&trained, &naming);
 }

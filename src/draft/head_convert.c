@@ -39,10 +39,8 @@ static bool fits_letter(const char *letters, enum head_dialect dialect) {
   return strchr(letters, of[dialect]) != NULL;
 }
 
-static enum eaglet_status check_expressible(const struct head *head, enum head_dialect dialect, struct eaglet_error *err) {
-  const struct head_config *c = &head->config;
+const char *head_unread(const struct head_config *c, bool own_rows, enum head_dialect dialect) {
   bool mla = c->attention == ATTENTION_MLA, wide = c->hidden != c->target_hidden;
-  bool own_rows = c->own_embed && (wide || !head_same_rows(&head->embed, &head->target->embed));
   const struct trait traits[] = {
       {mla, "s", "latent attention (kv_lora_rank)"},
       {mla && c->n_more_layers > 0, "g", "latent attention in several layers"},
@@ -59,31 +57,24 @@ static enum eaglet_status check_expressible(const struct head *head, enum head_d
       {any_window(c), "g", "a sliding window (there it is an option of the server)"},
       {wide, "s", "target_hidden_size other than hidden_size"},
       {own_rows && !wide, "g", "an embedding that is not the target's (it would be replaced by that)"},
-      {c->tied && !c->own_lm_head && !c->own_embed, "sv", "an lm_head tied to the target's embedding"},
-      {is_quantised(head), "sgv", "quantised weights (quantization_config names modules)"}};
+      {c->tied && !c->own_lm_head && !c->own_embed, "sv", "an lm_head tied to the target's embedding"}};
   for (size_t i = 0; i < sizeof traits / sizeof *traits; i++) {
-    if (traits[i].has && fits_letter(traits[i].unread, dialect))
-      FAIL(err, EAGLET_E_INPUT, "%s: %s cannot be written for %s: its loader does not read that", head->files.path, traits[i].what,
-           dialect_names[dialect]);
+    if (traits[i].has && fits_letter(traits[i].unread, dialect)) return traits[i].what;
   }
-  return EAGLET_OK;
+  return NULL;
+}
+
+static enum eaglet_status check_expressible(const struct head *head, enum head_dialect dialect, struct eaglet_error *err) {
+  const struct head_config *c = &head->config;
+  bool own_rows = c->own_embed && (c->hidden != c->target_hidden || !head_same_rows(&head->embed, &head->target->embed));
+  const char *what = head_unread(c, own_rows, dialect);
+  if (!what && is_quantised(head)) what = "quantised weights (quantization_config names modules)";
+  if (!what) return EAGLET_OK;
+  FAIL(err, EAGLET_E_INPUT, "%s: %s cannot be written for %s: its loader does not read that", head->files.path, what,
+       dialect_names[dialect]);
 }
 
 /* ---- weights ---- */
-
-/* Layers behind the first have one norm before attention; what it is called depends on who reads. */
-static void spell_for(char out[256], const char *canonical, enum head_dialect dialect) {
-  static const char first[] = "layers.0.", list[] = "layers.", usual[] = ".input_layernorm.weight", other[] = ".hidden_norm.weight";
-  bool in_layer = strncmp(canonical, list, sizeof list - 1) == 0, in_first = strncmp(canonical, first, sizeof first - 1) == 0;
-  const char *rest = in_layer ? strchr(canonical + sizeof list - 1, '.') : NULL;
-  const char *from = dialect == HEAD_DIALECT_SGLANG ? usual : other, *to = dialect == HEAD_DIALECT_SGLANG ? other : usual;
-  if (in_first && dialect == HEAD_DIALECT_SGLANG)
-    snprintf(out, 256, "midlayer.%s", canonical + sizeof first - 1);
-  else if (rest && !in_first && strcmp(rest, from) == 0)
-    snprintf(out, 256, "%.*s%s", (int)(rest - canonical), canonical, to);
-  else
-    snprintf(out, 256, "%s", canonical);
-}
 
 static bool is_vocabulary(const char *canonical) {
   return strcmp(canonical, "d2t") == 0 || strcmp(canonical, "t2d") == 0 || strcmp(canonical, "draft_id_to_target_id") == 0;
@@ -103,7 +94,7 @@ static size_t add_tensors(struct safetensors_writer *writer, const struct head *
     if (embed && write_tied) safetensors_writer_add(writer, "lm_head.weight", t->dtype, t->rank, t->shape, t->data);
     n += embed && write_tied;
     if (is_vocabulary(canonical) || tensor_is_harmless(t->name) || (embed && drop_embed)) continue;
-    spell_for(name, canonical, dialect);
+    head_name_spell(name, canonical, dialect);
     safetensors_writer_add(writer, name, t->dtype, t->rank, t->shape, t->data);
     n++;
   }

@@ -12,6 +12,8 @@ struct head_convert_params {
   const char *target_name;   /* as the user calls the target */
   enum head_dialect dialect;
 };
+/* The first thing of a head that a dialect's loader does not read, in words, or NULL. own_rows: its embedding is not the target's. */
+const char *head_unread(const struct head_config *config, bool own_rows, enum head_dialect dialect);
 /* *report: {"out","dialect","tensors","rows","steps","identical"}; caller owns it. EAGLET_E_CHECK, and nothing left at OUT, when the
  * copy computes anything else. */
 enum eaglet_status head_convert(json_t **report, const struct model *target, const struct head_convert_params *params,

@@ -1,12 +1,13 @@
-/* head_file.h - the head as files: config.json + model.safetensors in the layout SGLang and vLLM load (eagle3.md §3,
+/* head_file.h - the head as files: config.json + model.safetensors. A new head has the layout that SGLang and vLLM load (eagle3.md §3,
  * pipeline.md §3): architectures ["LlamaForCausalLMEagle3"], model_type llama, vocab_size = target's, draft_vocab_size,
  * head_dim always written, rope_theta, no nulls, eagle_config.eagle_aux_hidden_state_layer_ids (= state - 1) and, ours,
- * eagle_config.eaglet_states with the decision 4 numbers; midlayer.* names, d2t, t2d; no embed_tokens.
+ * eagle_config.eaglet_states with the decision 4 numbers; midlayer.* names, d2t, t2d; no embed_tokens. A head that came in another
+ * dialect is written in it.
  */
 #ifndef EAGLET_DRAFT_HEAD_FILE_H
 #define EAGLET_DRAFT_HEAD_FILE_H
 
-#include "draft/head.h"
+#include "draft/head_parameters.h"
 
 /* Reads config.json of a head in any dialect (docs/HEADS.md); accepts rope_theta or rope_parameters, eagle_config ids
  * (converted to states: id + 1; ids outside eagle_config, as vLLM and speculators have them, are states) or eaglet_states;
@@ -19,15 +20,12 @@ const json_t *head_config_decoder(const json_t *json);
  * norm_output. */
 void head_config_remark(const struct head_config *config, const json_t *json, const struct features *target,
                         const char *what);
-/* config.json of a trained head. */
+/* What only tensors tell of a head, by its config alone, for a head that is yet to be trained: claims become parts. */
+enum eaglet_status head_config_complete(struct head_config *config, const json_t *json, const char *what,
+                                        struct eaglet_error *err) MUST_USE;
+/* config.json of a trained head, in the dialect of its config. target NULL: the facts alone, without the target's ids. */
 json_t *head_config_write(const struct head_config *config, const struct model *target);
 
-/* Whose files a head is written as. */
-enum head_dialect {
-  HEAD_DIALECT_SPECULATORS, /* nested config, layers.{i}., state ids */
-  HEAD_DIALECT_SGLANG,      /* flat config, midlayer., output ids in eagle_config: what eaglet trains */
-  HEAD_DIALECT_VLLM         /* flat config, layers.{i}., state ids at the top */
-};
 struct head_naming {
   enum head_dialect dialect;
   const char *dtype;          /* "bfloat16" */
@@ -35,31 +33,6 @@ struct head_naming {
   const char *target_name;    /* as the user calls it; speculators' format holds it */
 };
 json_t *head_config_write_as(const struct head_config *config, const struct head_naming *naming);
-
-/* The trained parameters of a head, F32, in one block; order and names are fixed (also the trainer's optimizer layout).
- */
-enum head_parameter {
-  HEAD_FC,
-  HEAD_INPUT_NORM,
-  HEAD_HIDDEN_NORM,
-  HEAD_Q,
-  HEAD_K,
-  HEAD_V,
-  HEAD_O,
-  HEAD_POST_NORM,
-  HEAD_GATE,
-  HEAD_UP,
-  HEAD_DOWN,
-  HEAD_NORM,
-  HEAD_LM_HEAD,
-  HEAD_PARAMETER_COUNT
-};
-const char *head_parameter_name(enum head_parameter parameter); /* "midlayer.self_attn.q_proj.weight" */
-void head_parameter_shape(const struct head_config *config, enum head_parameter parameter,
-                          int64_t shape[2]); /* norms: [n, 1] */
-int64_t head_parameter_offset(const struct head_config *config,
-                              enum head_parameter parameter); /* floats into the block */
-int64_t head_parameters_total(const struct head_config *config);
 
 /* Writes directory/{config.json, model.safetensors} atomically (weights first, config last), BF16 or F32. metadata_json
  * (may be NULL): training facts as a string. */
@@ -73,8 +46,12 @@ struct head_export {
 };
 enum eaglet_status head_export(const char *directory, const struct head_export *export_,
                                struct eaglet_error *err) MUST_USE;
-/* Loads a head's weights into a parameter block (warm start, resume). A head that the trainer cannot train is refused, naming
- * what it has and the standard head has not. */
-enum eaglet_status head_import(float *parameters, const struct head *head, struct eaglet_error *err) MUST_USE;
+/* The config under which a head goes on training. Its layout is kept; but where the embedding is the target's own by the habit of the
+ * dialect, a frozen copy in the file is left out, and one that shall learn (embed_requires_grad) becomes the head's own. */
+void head_config_trained(struct head_config *config, const struct head *head);
+/* Loads a head's weights into the parameter block of that config (warm start). The target's own prediction layer is refused: it has
+ * no files of its own to be written to. */
+enum eaglet_status head_import(float *parameters, const struct head_config *config, const struct head *head,
+                               struct eaglet_error *err) MUST_USE;
 
 #endif

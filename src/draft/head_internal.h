@@ -19,5 +19,7 @@ bool head_same_rows(const struct weight *a, const struct weight *b);
 
 /* The name that a tensor has in every dialect: "layers.0.self_attn.q_proj.weight", "fc_norm.2.weight", "d2t". */
 void head_name_canonical(char out[256], const char *name);
+/* How a dialect spells a canonical name. */
+void head_name_spell(char out[256], const char *canonical, enum head_dialect dialect);
 
 #endif

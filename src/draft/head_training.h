@@ -6,18 +6,23 @@
  * h_t, and at step k the token x_{t+1+k}, rope position t_in_segment + k, and target row of slot t+k (the target
  * distribution over x_{t+2+k}). Only slots that still carry loss at some step >= k are computed at step k ("active
  * rows"): exact, since later keys are diagonal. Keys and values of step 0 are computed for all slots.
+ *
+ * What inference knows of heads (struct head_config: wiring, several layers, latent attention, windows, biases, norms, an embedding of its own) is
+ * trained, except a target's own prediction layer. Memory is planned once, for slots_max slots: docs/EAGLE3.md has the sum.
  */
 #ifndef EAGLET_DRAFT_HEAD_TRAINING_H
 #define EAGLET_DRAFT_HEAD_TRAINING_H
 
 #include "compute/training.h"
-#include "draft/head_file.h"
+#include "draft/head_parameters.h"
 
 struct head_training;
 struct head_training_params {
   const struct head_config *config;
   struct compute *compute;
   int32_t slots_max, unroll_max;
+  int32_t positions; /* of the rope table, as inference has them (some scalings follow their number); 0: what a segment of slots_max takes */
+  bool recompute;    /* activations of one step instead of all: less memory, a forward more, the same bits */
 };
 enum eaglet_status head_training_create(struct head_training **training, const struct head_training_params *params,
                                         struct eaglet_error *err) MUST_USE;
@@ -29,7 +34,8 @@ struct micro_batch {
   const int32_t *segment_length; /* [S] slots of its segment */
   const float *features;         /* [S, n_states*H] */
   const float *embeddings; /* [S, H] embedding of x_{t+1} (slot t); step k reads slot t+k's row, zeros past the segment
-                              unless pad_embedding */
+                              unless pad_embedding. Not read when the head has an embedding of its own */
+  const int32_t *tokens;   /* [S] x_{t+1}; read when the head has an embedding of its own, else may be NULL */
   const float
       *pad_embedding;  /* [H] embedding used past the segment's end (the reference uses token 0), or NULL: zeros */
   const float *target; /* [n_target_rows, Vd] probabilities */
@@ -66,5 +72,6 @@ int32_t head_training_hidden(const struct head_training *training, int32_t step,
                              const float **hidden);
 double head_training_flops(
     const struct head_training *training); /* multiply-adds times two of the last forward and its backward */
+size_t head_training_bytes(const struct head_training *training); /* of activations, whatever a batch needs of them */
 
 #endif

@@ -149,6 +149,7 @@ static void describe(const struct assembler *a, struct micro_batch *batch, int32
   batch->segment_length = a->segment_length;
   batch->features = a->features;
   batch->embeddings = a->embeddings;
+  batch->tokens = a->ids;
   batch->pad_embedding = NULL;
   batch->target = a->target;
   batch->target_mass = a->mass;

@@ -4,23 +4,25 @@
  * AdamW: Loshchilov & Hutter 2019 (arXiv 1711.05101). Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks";
  * Nesterov momentum, five steps of the quintic Newton-Schulz iteration, and the step scaled by 0.2 sqrt(max(rows, columns)) (Liu et al. 2025,
  * "Muon is scalable for LLM training", arXiv 2502.16982), so that its entries are as large as AdamW's and both take the same rate. Which
- * parameters: matrices that map features to features. lm_head stays with AdamW, as do the norms (Jordan et al.; speculators does so too).
+ * parameters: matrices that map features to features. lm_head and an embedding stay with AdamW, as do norms and biases (Jordan et al.;
+ * speculators does so too).
  *
- * A frozen lm_head is not touched, not even by weight decay.
+ * What is frozen is not touched, not even by weight decay.
  */
 #ifndef EAGLET_TRAIN_OPTIMIZER_H
 #define EAGLET_TRAIN_OPTIMIZER_H
 
 #include "compute/training.h"
-#include "draft/head_file.h"
+#include "draft/head_parameters.h"
 
 struct optimizer {
   const struct eaglet_train_params *settings; /* resolved, borrowed, as the next two */
   const struct head_config *config;
   struct compute *compute;
-  int64_t n_parameters;
+  struct head_parameters *list; /* owned */
+  int64_t n_parameters;         /* trained */
   float *m, *v;   /* [n_parameters] AdamW's moments; m is also Muon's momentum, where v stays zero */
-  float *average; /* [n_parameters] with --ema, else NULL */
+  float *average; /* with --ema, else NULL: a whole block, what is frozen as it is */
   float *work;    /* of Muon: the direction, and what its iteration needs */
 };
 /* The borrowed fields are set by the caller; parameters are where the average starts (it is then set again by a state that is resumed). */

@@ -31,7 +31,7 @@ struct trainer {
   uint32_t n_usable;
   int64_t order_epoch;           /* that `order` holds, -1: none */
   int32_t tokens_max, slots_max; /* longest row; slots of one micro-batch */
-  int64_t n_parameters;
+  int64_t n_parameters, n_frozen; /* trained; behind them in their block, what does not learn */
   float *parameters, *gradients;
   struct optimizer optimizer;
   float step_weight[UNROLL_MAX];

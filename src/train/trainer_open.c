@@ -92,20 +92,7 @@ static enum eaglet_status open_vocabulary(struct trainer *t, struct eaglet_error
  * refused. */
 static enum eaglet_status check_warm(const struct trainer *t, struct eaglet_error *err) {
   const struct eaglet_train_params *s = &t->settings;
-  const struct head_config *c = &t->init->config;
-  const struct {
-    const char *name;
-    int32_t asked, own;
-  } sizes[] = {{"heads", s->heads, c->n_heads},
-               {"kv-heads", s->kv_heads, c->n_kv_heads},
-               {"head-dim", s->head_dim, c->head_dim},
-               {"intermediate", s->intermediate, c->intermediate}};
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    if (sizes[i].asked && sizes[i].asked != sizes[i].own) {
-      FAIL(err, EAGLET_E_USAGE, "--%s: the head of --init has %d, found %d", sizes[i].name, sizes[i].own,
-           sizes[i].asked);
-    }
-  }
+  TRY(head_config_check(&t->init->config, s, "the head of --init", err));
   if (!s->vocab) return EAGLET_OK;
   struct vocab_map asked = {0};
   TRY(read_vocabulary(&asked, t, s->vocab, err));
@@ -117,33 +104,55 @@ static enum eaglet_status check_warm(const struct trainer *t, struct eaglet_erro
   return EAGLET_OK;
 }
 
-static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err) {
-  if (t->settings.init) {
-    TRY(head_open(&t->init, t->settings.init, t->model, err));
+static enum eaglet_status open_config(struct trainer *t, struct eaglet_error *err) {
+  const struct eaglet_train_params *s = &t->settings;
+  if (s->init && s->head_config)
+    FAIL(err, EAGLET_E_USAGE, "--head-config: the head of --init has a layout of its own, which is kept; leave one of the two out");
+  if (s->init) {
+    TRY(head_open(&t->init, s->init, t->model, err));
     TRY(check_warm(t, err));
-    t->config = t->init->config;
-    TRY(vocab_map_init(&t->map, t->init->map.target, t->init->map.n_draft, t->init->map.n_target, t->settings.init,
-                       err));
-  } else {
-    TRY(open_vocabulary(t, err));
-    TRY(head_config_new(&t->config, &t->settings, t->model, t->map.n_draft, err));
+    head_config_trained(&t->config, t->init);
+    TRY(vocab_map_init(&t->map, t->init->map.target, t->init->map.n_draft, t->init->map.n_target, s->init, err));
+    return head_config_serve(&t->config, s->init, err);
   }
-  t->n_parameters = head_parameters_total(&t->config);
-  float **blocks[] = {&t->parameters, &t->gradients};
+  TRY(open_vocabulary(t, err));
+  if (!s->head_config) return head_config_new(&t->config, s, t->model, t->map.n_draft, err);
+  TRY(head_config_from_file(&t->config, s, t->model, t->map.n_draft, err));
+  return head_config_serve(&t->config, s->head_config, err);
+}
+
+/* The block holds what is frozen too; gradients and moments are of its trained beginning. */
+static enum eaglet_status open_blocks(struct trainer *t, struct eaglet_error *err) {
+  struct head_parameters *list = memory_alloc(sizeof *list);
+  head_parameters_list(list, &t->config);
+  t->n_parameters = list->trained;
+  t->n_frozen = list->total - list->trained;
+  free(list);
+  const struct {
+    float **block;
+    int64_t n;
+  } blocks[] = {{&t->parameters, t->n_parameters + t->n_frozen},
+                {&t->gradients, t->n_parameters}};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-    *blocks[i] = memory_try(sizeof(float) * (size_t)t->n_parameters);
-    if (!*blocks[i])
+    *blocks[i].block = memory_try(sizeof(float) * (size_t)blocks[i].n);
+    if (!*blocks[i].block)
       FAIL(err, EAGLET_E_RESOURCE, "not enough memory for a head of %lld parameters and its optimizer",
            (long long)t->n_parameters);
   }
+  return EAGLET_OK;
+}
+
+static enum eaglet_status open_head(struct trainer *t, struct eaglet_error *err) {
+  TRY(open_config(t, err));
+  TRY(open_blocks(t, err));
   if (t->init)
-    TRY(head_import(t->parameters, t->init, err));
+    TRY(head_import(t->parameters, &t->config, t->init, err));
   else
     head_parameters_init(t->parameters, &t->config, t->model, &t->map, &t->settings);
   head_close(t->init);
   t->init = NULL;
   t->optimizer = (struct optimizer){
-      .settings = &t->settings, .config = &t->config, .compute = t->compute, .n_parameters = t->n_parameters};
+      .settings = &t->settings, .config = &t->config, .compute = t->compute};
   return optimizer_init(&t->optimizer, t->parameters, err);
 }
 
@@ -180,7 +189,8 @@ static enum eaglet_status open_buffers(struct trainer *t, struct eaglet_error *e
                                     .rows_max = rows_max};
   TRY(assembler_init(&t->assembler, err));
   const struct head_training_params head = {
-      .config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll};
+      .config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll, .positions = t->model->n_positions,
+      .recompute = t->settings.recompute};
   return head_training_create(&t->training, &head, err);
 }
 
@@ -229,6 +239,9 @@ static void plan_steps(struct trainer *t) {
   set_hash(t->identity, "data", t->tokens.hash);
   set_hash(t->identity, "draft vocabulary", vocab_map_hash(&t->map));
   set_hash(t->identity, "head config", config_hash(&t->config));
+  if (t->n_frozen > 0)
+    set_hash(t->identity, "frozen parameters",
+             file_hash(t->parameters + t->n_parameters, sizeof(float) * (size_t)t->n_frozen, 0));
   set_features(t);
 }
 

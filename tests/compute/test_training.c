@@ -170,23 +170,30 @@ static void test_rms_norm_backward(void **state) {
 
 /* ---- attention of the training-time test ---- */
 
-enum { SLOTS = 23, HEADS = 4, KV = 2, DIM = 20, LATER = 3, QUERIES = 9 }; /* two segments: 0..12, 13..22 */
+enum { SLOTS = 23, HEADS = 4, KV = 2, DIM = 20, WIDE = 12, LATER = 3, QUERIES = 9 }; /* two segments: 0..12, 13..22 */
 
 struct attention_case {
   int32_t slot[QUERIES], first[QUERIES], rows[LATER + 1][QUERIES];
   const int32_t *step_row[LATER + 1];
   float *q, *d_out, *key[LATER + 1], *value[LATER + 1], *out, *log_sum, *d_q, *d_key[LATER + 1], *d_value[LATER + 1];
   struct ttt_attention_params params;
+  int wide; /* width of a value */
 };
+/* Windows that hide nothing, prompt slots, all of the prompt, and own keys too. */
+static const struct {
+  int32_t window, wide;
+} sights[] = {{0, DIM}, {0, WIDE}, {4, DIM}, {9, WIDE}, {3, DIM}, {2, WIDE}, {1, DIM}};
+enum { SIGHTS = sizeof sights / sizeof *sights };
 
 static int32_t rows_of_step(int j) {
   return j == 0 ? SLOTS : QUERIES + 2 * (LATER - j);
 }
-static size_t kv_floats(int j) {
-  return (size_t)rows_of_step(j) * KV * DIM;
+static size_t kv_floats(int j, int dim) {
+  return (size_t)rows_of_step(j) * KV * (size_t)dim;
 }
 
-static void make_case(struct attention_case *a) {
+static void make_case(struct attention_case *a, int sight) {
+  a->wide = sights[sight].wide;
   static const int32_t slots[QUERIES] = {0, 1, 5, 6, 12, 13, 14, 20, 22};
   for (int i = 0; i < QUERIES; i++) {
     a->slot[i] = slots[i];
@@ -200,15 +207,17 @@ static void make_case(struct attention_case *a) {
   a->log_sum = calloc(QUERIES * HEADS, sizeof(float));
   for (int j = 0; j <= LATER; j++) {
     a->step_row[j] = j ? a->rows[j] : NULL;
-    a->key[j] = noise(kv_floats(j), 10 + (uint64_t)j);
-    a->value[j] = noise(kv_floats(j), 20 + (uint64_t)j);
-    a->d_key[j] = calloc(kv_floats(j), sizeof(float));
-    a->d_value[j] = calloc(kv_floats(j), sizeof(float));
+    a->key[j] = noise(kv_floats(j, DIM), 10 + (uint64_t)j);
+    a->value[j] = noise(kv_floats(j, a->wide), 20 + (uint64_t)j);
+    a->d_key[j] = calloc(kv_floats(j, DIM), sizeof(float));
+    a->d_value[j] = calloc(kv_floats(j, a->wide), sizeof(float));
   }
   a->params = (struct ttt_attention_params){.n = QUERIES,
                                             .n_heads = HEADS,
                                             .n_kv_heads = KV,
                                             .head_dim = DIM,
+                                            .value_dim = a->wide == DIM ? 0 : a->wide,
+                                            .window = sights[sight].window,
                                             .n_steps = LATER,
                                             .slot = a->slot,
                                             .first = a->first,
@@ -226,23 +235,24 @@ static void free_case(struct attention_case *a) {
   for (int j = 0; j <= LATER; j++) free(a->key[j]), free(a->value[j]), free(a->d_key[j]), free(a->d_value[j]);
 }
 
-/* Attention as one flat list of (step, row) that the query sees; gives the output in double. */
+/* Attention as one flat list of (step, row), of which the query sees the end; gives the output in double. */
 static void plain_row(const struct attention_case *a, int i, int head, double *out) {
   double weight[SLOTS + LATER], most = -1e30, sum = 0;
-  int step[SLOTS + LATER], row[SLOTS + LATER], n = 0;
+  int step[SLOTS + LATER], row[SLOTS + LATER], n = 0, wide = a->wide;
   for (int s = a->first[i]; s <= a->slot[i]; s++) step[n] = 0, row[n++] = s;
   for (int j = 1; j <= LATER; j++) step[n] = j, row[n++] = a->rows[j][i];
-  for (int e = 0; e < n; e++) {
+  int begin = a->params.window > 0 && n > a->params.window ? n - a->params.window : 0;
+  for (int e = begin; e < n; e++) {
     weight[e] = 0;
     for (int d = 0; d < DIM; d++)
       weight[e] += (double)a->q[(i * HEADS + head) * DIM + d] * a->key[step[e]][(row[e] * KV + head / 2) * DIM + d];
     weight[e] *= a->params.scale;
     most = fmax(most, weight[e]);
   }
-  for (int e = 0; e < n; e++) sum += weight[e] = exp(weight[e] - most);
-  for (int d = 0; d < DIM; d++) {
+  for (int e = begin; e < n; e++) sum += weight[e] = exp(weight[e] - most);
+  for (int d = 0; d < wide; d++) {
     out[d] = 0;
-    for (int e = 0; e < n; e++) out[d] += weight[e] / sum * a->value[step[e]][(row[e] * KV + head / 2) * DIM + d];
+    for (int e = begin; e < n; e++) out[d] += weight[e] / sum * a->value[step[e]][(row[e] * KV + head / 2) * wide + d];
   }
 }
 
@@ -251,7 +261,7 @@ static double plain_loss(const struct attention_case *a) {
   for (int i = 0; i < QUERIES; i++) {
     for (int head = 0; head < HEADS; head++) {
       plain_row(a, i, head, out);
-      for (int d = 0; d < DIM; d++) loss += out[d] * a->d_out[(i * HEADS + head) * DIM + d];
+      for (int d = 0; d < a->wide; d++) loss += out[d] * a->d_out[(i * HEADS + head) * a->wide + d];
     }
   }
   return loss;
@@ -259,15 +269,17 @@ static double plain_loss(const struct attention_case *a) {
 
 static void test_attention_forward(void **state) {
   struct compute *c = *state;
-  struct attention_case a;
-  make_case(&a);
-  c->training->ttt_attention(c, &a.params);
-  double expected[QUERIES * HEADS * DIM];
-  for (int i = 0; i < QUERIES; i++) {
-    for (int head = 0; head < HEADS; head++) plain_row(&a, i, head, expected + (i * HEADS + head) * DIM);
+  for (int sight = 0; sight < SIGHTS; sight++) {
+    struct attention_case a;
+    make_case(&a, sight);
+    c->training->ttt_attention(c, &a.params);
+    double expected[QUERIES * HEADS * DIM];
+    for (int i = 0; i < QUERIES; i++) {
+      for (int head = 0; head < HEADS; head++) plain_row(&a, i, head, expected + (i * HEADS + head) * a.wide);
+    }
+    assert_true(max_rel(a.out, expected, QUERIES * HEADS * a.wide) < 2e-6);
+    free_case(&a);
   }
-  assert_true(max_rel(a.out, expected, QUERIES * HEADS * DIM) < 2e-6);
-  free_case(&a);
 }
 
 static double slope(const struct attention_case *a, float *at) {
@@ -280,27 +292,29 @@ static double slope(const struct attention_case *a, float *at) {
   return (up - down) / (above - below);
 }
 
-static void test_attention_backward(void **state) {
-  struct compute *c = *state;
+static void check_attention_backward(struct compute *c, int sight) {
   struct attention_case a;
-  make_case(&a);
+  make_case(&a, sight);
   c->training->ttt_attention(c, &a.params);
   const struct ttt_attention_backward_params p = {
       .forward = a.params, .d_out = a.d_out, .d_q = a.d_q, .d_key = a.d_key, .d_value = a.d_value};
   c->training->ttt_attention_backward(c, &p);
   for (int i = 0; i < QUERIES * HEADS * DIM; i += 7) assert_true(fabs(slope(&a, a.q + i) - a.d_q[i]) < 2e-4);
   for (int j = 0; j <= LATER; j++) {
-    for (size_t i = 0; i < kv_floats(j); i += 11) {
-      assert_true(fabs(slope(&a, a.key[j] + i) - a.d_key[j][i]) < 2e-4);
+    for (size_t i = 0; i < kv_floats(j, DIM); i += 11) assert_true(fabs(slope(&a, a.key[j] + i) - a.d_key[j][i]) < 2e-4);
+    for (size_t i = 0; i < kv_floats(j, a.wide); i += 11)
       assert_true(fabs(slope(&a, a.value[j] + i) - a.d_value[j][i]) < 2e-4);
-    }
   }
-  float *before = malloc(kv_floats(0) * sizeof(float));
-  memcpy(before, a.d_key[0], kv_floats(0) * sizeof(float));
+  float *before = malloc(kv_floats(0, DIM) * sizeof(float));
+  memcpy(before, a.d_key[0], kv_floats(0, DIM) * sizeof(float));
   c->training->ttt_attention_backward(c, &p); /* keys accumulate */
-  for (size_t i = 0; i < kv_floats(0); i++) assert_true(fabsf(a.d_key[0][i] - 2 * before[i]) <= 1e-5f);
+  for (size_t i = 0; i < kv_floats(0, DIM); i++) assert_true(fabsf(a.d_key[0][i] - 2 * before[i]) <= 1e-5f);
   free(before);
   free_case(&a);
+}
+
+static void test_attention_backward(void **state) {
+  for (int sight = 0; sight < SIGHTS; sight++) check_attention_backward(*state, sight);
 }
 
 /* ---- loss and optimizer ---- */
@@ -434,14 +448,14 @@ static void test_muon(void **state) {
 /* What the iteration is for: a direction whose singular values were 1 and 1/50 leaves with both near one. */
 static void test_muon_evens_directions(void **state) {
   struct compute *c = *state;
-  enum { N = 6, WIDE = 11 };
-  float w[N * WIDE] = {0}, m[N * WIDE] = {0}, g[N * WIDE] = {0}, work[2 * N * WIDE + 2 * N * N];
-  assert_int_equal(muon_work_floats(N, WIDE), sizeof work / sizeof *work);
-  for (int i = 0; i < N; i++) g[i * WIDE + i] = i % 2 ? 1.0f : 0.02f;
-  const struct muon_params p = {.rows = N, .columns = WIDE, .lr = 1, .momentum = 0.95f, .grad_scale = 1, .work = work};
+  enum { N = 6, MATRIX_WIDE = 11 };
+  float w[N * MATRIX_WIDE] = {0}, m[N * MATRIX_WIDE] = {0}, g[N * MATRIX_WIDE] = {0}, work[2 * N * MATRIX_WIDE + 2 * N * N];
+  assert_int_equal(muon_work_floats(N, MATRIX_WIDE), sizeof work / sizeof *work);
+  for (int i = 0; i < N; i++) g[i * MATRIX_WIDE + i] = i % 2 ? 1.0f : 0.02f;
+  const struct muon_params p = {.rows = N, .columns = MATRIX_WIDE, .lr = 1, .momentum = 0.95f, .grad_scale = 1, .work = work};
   c->training->muon(c, w, m, g, &p);
   for (int i = 0; i < N; i++) {
-    double value = -w[i * WIDE + i] / (0.2 * sqrt(WIDE));
+    double value = -w[i * MATRIX_WIDE + i] / (0.2 * sqrt(MATRIX_WIDE));
     assert_true(value > 0.65 && value < 1.25);
   }
 }
@@ -467,6 +481,32 @@ static void test_sums_and_scatter(void **state) {
   free(x);
 }
 
+static void test_joined_gradients(void **state) {
+  struct compute *c = *state;
+  float table[8] = {0}, sums[2] = {10, 20}, rows[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  c->training->scatter_add_repeated(c, table, rows, (const int32_t[]){3, 0, -1, 3}, 4, 2);
+  const float want[8] = {3, 4, 0, 0, 0, 0, 1 + 7, 2 + 8};
+  for (int i = 0; i < 8; i++) assert_true(table[i] == want[i]);
+  c->training->sum_rows(c, sums, rows, 4, 2);
+  assert_true(sums[0] == 10 + 1 + 3 + 5 + 7 && sums[1] == 20 + 2 + 4 + 6 + 8);
+}
+
+static void test_move_heads(void **state) {
+  struct compute *c = *state;
+  float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, wide[12] = {0}, one[4] = {100, 100, 100, 100};
+  /* rows of two heads of 2 into rows of two heads of 3 */
+  c->training->move_heads(c, &(struct move_heads_params){.out = wide + 1, .x = x, .n_heads = 2, .dim = 2, .out_row = 6, .out_head = 3, .x_row = 4, .x_head = 2}, 2);
+  const float spread[12] = {0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8};
+  assert_memory_equal(wide, spread, sizeof spread);
+  /* one head for all, and back: the sum over heads */
+  c->training->move_heads(c, &(struct move_heads_params){.out = wide, .x = x, .n_heads = 2, .dim = 2, .out_row = 6, .out_head = 3, .x_row = 2}, 2);
+  const float same[12] = {1, 2, 2, 1, 2, 4, 3, 4, 6, 3, 4, 8};
+  assert_memory_equal(wide, same, sizeof same);
+  c->training->move_heads(c, &(struct move_heads_params){.out = one, .x = x, .n_heads = 2, .dim = 2, .out_row = 2, .x_row = 4, .x_head = 2, .accumulate = true}, 2);
+  const float summed[4] = {104, 106, 112, 114};
+  assert_memory_equal(one, summed, sizeof summed);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gemm),
@@ -482,6 +522,8 @@ int main(void) {
       cmocka_unit_test(test_muon_evens_directions),
       cmocka_unit_test(test_blend),
       cmocka_unit_test(test_sums_and_scatter),
+      cmocka_unit_test(test_joined_gradients),
+      cmocka_unit_test(test_move_heads),
   };
   return cmocka_run_group_tests_name("training", tests, open_compute, close_compute);
 }

@@ -5,7 +5,7 @@
 #include "pair_fixture.h"
 
 #include "base/util.h"
-#include "draft/head_file.h"
+#include "draft/head_internal.h"
 
 #include <math.h>
 
@@ -61,14 +61,16 @@ static void write_head(struct bench *b) {
   }
   assert_ok(vocab_map_init(&map, ids, 128, 320, "reference", &err), &err);
   float *parameters = memory_alloc(sizeof(float) * (size_t)head_parameters_total(&config));
-  for (int i = 0; i < HEAD_PARAMETER_COUNT; i++) {
-    char name[128];
-    int64_t shape[2];
-    snprintf(name, sizeof name, "w.%s", head_parameter_name((enum head_parameter)i));
-    head_parameter_shape(&config, (enum head_parameter)i, shape);
-    memcpy(parameters + head_parameter_offset(&config, (enum head_parameter)i), floats(b, name),
-           sizeof(float) * (size_t)(shape[0] * shape[1]));
+  struct head_parameters *list = memory_alloc(sizeof *list);
+  head_parameters_list(list, &config);
+  for (int32_t i = 0; i < list->n; i++) {
+    const struct head_parameter *p = &list->list[i];
+    char spelled[256], name[260];
+    head_name_spell(spelled, p->name, HEAD_DIALECT_SGLANG);
+    snprintf(name, sizeof name, "w.%s", spelled);
+    memcpy(parameters + p->offset, floats(b, name), sizeof(float) * (size_t)(p->rows * p->columns));
   }
+  free(list);
   const struct head_export export_ = {
       .config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_F32, .target = &b->target};
   assert_ok(head_export(b->directory, &export_, &err), &err);

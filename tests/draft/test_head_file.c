@@ -234,7 +234,7 @@ static void test_scaling_round_trip(void **state) {
     variant_write(first, &(const struct head_variant){.field = "rope_scaling", .value = scalings[i]});
     assert_ok(head_open(&head, first, target, &err), &err);
     float *parameters = memory_alloc((size_t)head_parameters_total(&head->config) * sizeof(float));
-    assert_ok(head_import(parameters, head, &err), &err);
+    assert_ok(head_import(parameters, &head->config, head, &err), &err);
     const struct head_export export_ = {.config = &head->config, .map = &head->map, .parameters = parameters, .dtype = DTYPE_BF16,
                                         .target = target, .metadata_json = "{}"};
     temporary_directory(second);
@@ -266,7 +266,7 @@ static void test_round_trip(void **state) {
   assert_ok(head_open(&head, first, target, &err), &err);
   size_t n = (size_t)head_parameters_total(&head->config);
   float *parameters = memory_alloc(n * sizeof(float)), *back = memory_alloc(n * sizeof(float));
-  assert_ok(head_import(parameters, head, &err), &err);
+  assert_ok(head_import(parameters, &head->config, head, &err), &err);
   const struct head_export export_ = {.config = &head->config,
                                       .map = &head->map,
                                       .parameters = parameters,
@@ -280,7 +280,7 @@ static void test_round_trip(void **state) {
   assert_int_equal(list.n, 2);
   file_list_clear(&list);
   assert_ok(head_open(&again, second, target, &err), &err);
-  assert_ok(head_import(back, again, &err), &err);
+  assert_ok(head_import(back, &again->config, again, &err), &err);
   assert_memory_equal(parameters, back, n * sizeof(float));
   assert_memory_equal(head->map.target, again->map.target, sizeof(int32_t) * 2048);
   assert_memory_equal(head->config.states, again->config.states, sizeof head->config.states);

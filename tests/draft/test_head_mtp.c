@@ -5,7 +5,7 @@
 #include "prediction_reference.h"
 
 #include "base/util.h"
-#include "draft/head.h"
+#include "draft/head_file.h"
 
 struct extra {
   const char *fixture; /* under tests/data/arch, or with "own/" in front under the shared data */
@@ -103,6 +103,8 @@ static void runner_open(struct runner *r, const char *directory) {
   const struct model_params params = {.path = directory, .compute = r->compute};
   if (model_open(&r->model, &params, &err) != EAGLET_OK) fail_msg("%s", err.message);
   if (head_open_mtp(&r->head, r->model, &err) != EAGLET_OK) fail_msg("%s", err.message);
+  assert_int_equal(head_import(NULL, &r->head->config, r->head, &err), EAGLET_E_INPUT); /* it has no files to be written to */
+  assert_non_null(strstr(err.message, "prediction layer"));
   assert_int_equal(r->head->config.n_states, 1);
   assert_int_equal(r->head->config.states[0], r->model->arch.features.n_layers);
   walk_open(&r->walk, r->head, r->compute, (struct walk_size){1, P_TIME, P_WIDE, P_TIME + P_STEPS});

@@ -40,13 +40,14 @@ static void write_random_head(const char *directory, const struct model *target)
   for (int32_t i = 0; i < 200; i++) ids[i] = i + i / 2;
   assert_ok(vocab_map_init(&map, ids, 200, VOCABULARY, "test", &err), &err);
   float *parameters = memory_alloc(sizeof(float) * (size_t)head_parameters_total(&config));
-  for (int i = 0; i < HEAD_PARAMETER_COUNT; i++) {
-    int64_t shape[2];
-    float *values = parameters + head_parameter_offset(&config, (enum head_parameter)i);
-    head_parameter_shape(&config, (enum head_parameter)i, shape);
-    for (int64_t j = 0; j < shape[0] * shape[1]; j++)
-      values[j] = shape[1] == 1 ? 1.0f : (float)(0.1 * random_normal(9, (uint64_t)i, (uint64_t)j));
+  struct head_parameters *list = memory_alloc(sizeof *list);
+  head_parameters_list(list, &config);
+  for (int32_t i = 0; i < list->n; i++) {
+    const struct head_parameter *p = &list->list[i];
+    for (int64_t j = 0; j < p->rows * p->columns; j++)
+      parameters[p->offset + j] = p->columns == 1 ? 1.0f : (float)(0.1 * random_normal(9, (uint64_t)i, (uint64_t)j));
   }
+  free(list);
   const struct head_export export_ = {
       .config = &config, .map = &map, .parameters = parameters, .dtype = DTYPE_BF16, .target = target};
   assert_ok(head_export(directory, &export_, &err), &err);

@@ -508,6 +508,9 @@ static void test_warm_start(void **state) {
   second.params.heads = 4;
   assert_failed_with(run_go(&second), EAGLET_E_USAGE, &second.err, "--heads");
   second.params.heads = 0;
+  second.params.rope_theta = 20000;
+  assert_failed_with(run_go(&second), EAGLET_E_USAGE, &second.err, "--rope-theta");
+  second.params.rope_theta = 0;
   assert_ok(run_go(&second), &second.err);
   losses_of(first.out, a, 16);
   losses_of(second.out, b, 16);
@@ -602,7 +605,10 @@ static void test_not_a_number(void **state) {
   assert_ok(head_config_new(&config, &r.params, model, 4096, &r.err), &r.err);
   float *parameters = calloc((size_t)head_parameters_total(&config), sizeof(float));
   head_parameters_init(parameters, &config, model, &map, &(struct eaglet_train_params){.seed = 1});
-  parameters[head_parameter_offset(&config, HEAD_DOWN) + 5] = NAN;
+  struct head_parameters *list = memory_alloc(sizeof *list);
+  head_parameters_list(list, &config);
+  parameters[head_parameter_find(list, HEAD_DOWN, 0)->offset + 5] = NAN;
+  free(list);
   assert_ok(
       head_export(broken,
                   &(struct head_export){
@@ -623,6 +629,120 @@ static void test_not_a_number(void **state) {
   run_clear(&r);
 }
 
+/* Heads that config.json describes: latent attention, two layers with a window, everything that speculators' format says. */
+static const struct {
+  const char *config, *tensor; /* a tensor whose name only this dialect has */
+  bool learns_embedding;
+} layouts[] = {
+    {"{\"model_type\": \"deepseek_v3\", \"hidden_size\": 320, \"intermediate_size\": 48, \"num_attention_heads\": 2, \"q_lora_rank\": 24, "
+     "\"kv_lora_rank\": 16, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 8, \"v_head_dim\": 16, \"rms_norm_eps\": 1e-6, "
+     "\"rope_theta\": 10000, \"fc_norm\": true, \"norm_output\": true}",
+     "midlayer.self_attn.kv_b_proj.weight", false},
+    {"{\"model_type\": \"llama\", \"hidden_size\": 320, \"intermediate_size\": 48, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+     "\"head_dim\": 16, \"num_hidden_layers\": 2, \"sliding_window\": 6, \"layer_types\": [\"sliding_attention\", \"full_attention\"], "
+     "\"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"eagle_aux_hidden_state_layer_ids\": [2, 4, 5]}",
+     "layers.1.input_layernorm.weight", false},
+    {"{\"speculators_model_type\": \"eagle3\", \"norm_before_residual\": true, \"norm_before_fc\": true, \"norm_output\": true, "
+     "\"embed_requires_grad\": true, \"draft_vocab_size\": 400, \"transformer_layer_config\": {\"model_type\": \"qwen3\", "
+     "\"hidden_size\": 320, \"intermediate_size\": 48, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, "
+     "\"num_hidden_layers\": 1, \"attention_bias\": true, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000}}",
+     "layers.0.self_attn.q_norm.weight", true}};
+
+static void layout_of(struct run *r, const char *path) {
+  r->params.head_config = path;
+  r->params.heads = r->params.kv_heads = r->params.head_dim = r->params.intermediate = 0;
+}
+
+static bool has_tensor(const char *out, const char *name) {
+  struct safetensors file;
+  struct eaglet_error err = {0};
+  char *path = file_join(out, "model.safetensors");
+  assert_ok(safetensors_open(&file, path, &err), &err);
+  bool has = safetensors_find(&file, name) != NULL;
+  safetensors_close(&file);
+  free(path);
+  return has;
+}
+
+/* They learn, resume to the bit, are written in their dialect, and go on from there with the layout that they have. */
+static void test_layouts(void **state) {
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    struct run whole, parts, warm;
+    double losses[32], after[4];
+    char name[3][32];
+    static const char *const kinds[] = {"whole", "parts", "warm"};
+    for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "%s%zu", kinds[k], i);
+    run_init(&whole, *state, name[0]), run_init(&parts, *state, name[1]), run_init(&warm, *state, name[2]);
+    free(scratch_write(*state, "head.json", layouts[i].config));
+    char *path = file_join(*state, "head.json");
+    layout_of(&whole, path), layout_of(&parts, path), layout_of(&warm, NULL);
+    whole.params.steps = parts.params.steps = 12;
+    whole.params.lr = parts.params.lr = 5e-3;
+    assert_ok(run_go(&whole), &whole.err);
+    parts.params.resume = true, parts.params.stop_after = 7;
+    for (int k = 0; k < 2; k++) assert_ok(run_go(&parts), &parts.err);
+    assert_same_state(whole.out, parts.out);
+    assert_same_file(whole.out, parts.out, "model.safetensors");
+    assert_int_equal(losses_of(whole.out, losses, 32), 12);
+    assert_true(losses[11] < 0.9 * losses[0]);
+    assert_true(has_tensor(whole.out, layouts[i].tensor));
+    assert_int_equal(has_tensor(whole.out, "embed_tokens.weight"), layouts[i].learns_embedding);
+    warm.params.init = whole.out, warm.params.steps = 1, warm.params.vocab = NULL;
+    assert_ok(run_go(&warm), &warm.err);
+    losses_of(warm.out, after, 4);
+    assert_true(after[0] < 0.5 * (losses[0] + losses[11]));
+    assert_true(has_tensor(warm.out, layouts[i].tensor));
+    free(path);
+    run_clear(&whole), run_clear(&parts), run_clear(&warm);
+  }
+}
+
+#define LAYOUT(more) "{\"hidden_size\": 320, \"num_attention_heads\": 2, \"intermediate_size\": 48, \"rope_theta\": 10000" more "}"
+
+static void test_layout_refusals(void **state) {
+  static const struct {
+    const char *config, *words;
+    int32_t heads;
+    enum eaglet_status status;
+  } cases[] = {
+      {LAYOUT(", \"attention_sinks\": true"), "attention_sinks", 0, EAGLET_E_INPUT},
+      {LAYOUT(", \"parallel_draft_step\": 2"), "parallel_draft_step", 0, EAGLET_E_INPUT},
+      {LAYOUT(", \"num_hidden_layers\": 9"), "num_hidden_layers", 0, EAGLET_E_INPUT},
+      {"{\"hidden_size\": 320, \"num_attention_heads\": 65536, \"num_key_value_heads\": 1, \"head_dim\": 65536, \"intermediate_size\": 48}",
+       "65536 heads of 65536", 0, EAGLET_E_INPUT},
+      {LAYOUT(", \"vocab_size\": 5000"), "vocab_size", 0, EAGLET_E_INPUT},
+      {LAYOUT(", \"draft_vocab_size\": 401"), "draft_vocab_size", 0, EAGLET_E_INPUT},
+      {LAYOUT(", \"tie_word_embeddings\": true"), "tie_word_embeddings", 0, EAGLET_E_INPUT},
+      {LAYOUT(", \"embed_requires_grad\": true"), "SGLang's loader replaces", 0, EAGLET_E_INPUT}, /* F22 */
+      {"{\"hidden_size\": 64, \"target_hidden_size\": 320, \"num_attention_heads\": 2, \"intermediate_size\": 48}",
+       "embed_requires_grad: expected true", 0, EAGLET_E_INPUT},
+      {LAYOUT(""), "--heads: --head-config has 2, found 4", 4, EAGLET_E_USAGE},
+      {"[1]", "expected an object", 0, EAGLET_E_INPUT},
+      {"{", "head.json", 0, EAGLET_E_INPUT}};
+  struct run r;
+  char *path = file_join(*state, "head.json");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    run_init(&r, *state, "out");
+    layout_of(&r, path);
+    r.params.heads = cases[i].heads;
+    free(scratch_write(*state, "head.json", cases[i].config));
+    assert_failed_with(run_go(&r), cases[i].status, &r.err, cases[i].words);
+    run_clear(&r);
+  }
+  run_init(&r, *state, "out");
+  layout_of(&r, path);
+  free(scratch_write(*state, "head.json", LAYOUT(", \"eagle_aux_hidden_state_layer_ids\": [2, 4, 5]")));
+  r.params.states = "2,4,6";
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--states");
+  r.params.states = NULL;
+  r.params.rope_theta = 20000;
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--rope-theta: --head-config has 10000, found 20000"); /* F05 */
+  r.params.init = r.out;
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--head-config");
+  free(path);
+  run_clear(&r);
+}
+
 int main(void) {
 #define RUN(test) cmocka_unit_test_setup_teardown(test, scratch_create, scratch_remove)
   const struct CMUnitTest tests[] = {RUN(test_learns),
@@ -640,6 +760,8 @@ int main(void) {
                                      RUN(test_stored_equals_live),
                                      RUN(test_warm_start),
                                      RUN(test_stale_vocabulary),
-                                     RUN(test_not_a_number)};
+                                     RUN(test_not_a_number),
+                                     RUN(test_layouts),
+                                     RUN(test_layout_refusals)};
   return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

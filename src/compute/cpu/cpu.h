@@ -86,6 +86,9 @@ void cpu_softmax(struct compute *c, float *logits, int32_t n, int32_t dim);
 void cpu_log_sums(struct compute *c, float *out, const float *x, int32_t n, int32_t dim);
 void cpu_distill(struct compute *c, const struct distill_params *p);
 void cpu_scatter_add_rows(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, int32_t dim);
+void cpu_scatter_add_repeated(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, int32_t dim);
+void cpu_sum_rows(struct compute *c, float *out, const float *x, int32_t n, int32_t dim);
+void cpu_move_heads(struct compute *c, const struct move_heads_params *p, int32_t n);
 double cpu_sum_squares(struct compute *c, const float *x, int64_t n);
 void cpu_adamw(struct compute *c, float *w, float *m, float *v, const float *g, int64_t n,
                const struct adamw_params *p);

@@ -1,4 +1,4 @@
-/* optimizer.c - AdamW, Muon, averages, the gradient's norm and the scatter that joins gradients of unrolled steps. */
+/* optimizer.c - AdamW, Muon, averages, the gradient's norm, and what joins gradients: of unrolled steps, of rows that share a weight, of heads. */
 #include "compute/cpu/cpu.h"
 
 #include <math.h>
@@ -11,6 +11,61 @@ void cpu_scatter_add_rows(struct compute *compute, float *out, const float *x, c
     const float *from = x + (int64_t)i * dim;
     for (int32_t k = 0; k < dim; k++) to[k] += from[k];
   }
+}
+
+/* ---- columns are split over threads, so that the sum over rows keeps one order ---- */
+
+struct columns_args {
+  float *out;
+  const float *x;
+  const int32_t *rows;
+  int32_t n, dim;
+};
+
+static void scatter_columns(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct columns_args *a = args;
+  for (int32_t i = 0; i < a->n; i++) {
+    if (a->rows[i] < 0) continue;
+    float *to = a->out + (int64_t)a->rows[i] * a->dim;
+    const float *from = a->x + (int64_t)i * a->dim;
+    for (int64_t k = begin; k < end; k++) to[k] += from[k];
+  }
+}
+
+void cpu_scatter_add_repeated(struct compute *c, float *out, const float *x, const int32_t *rows, int32_t n, int32_t dim) {
+  const struct columns_args args = {.out = out, .x = x, .rows = rows, .n = n, .dim = dim};
+  cpu_for(cpu_of(c), n, dim, scatter_columns, &args);
+}
+
+static void sum_columns(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct columns_args *a = args;
+  for (int32_t i = 0; i < a->n; i++) {
+    const float *from = a->x + (int64_t)i * a->dim;
+    for (int64_t k = begin; k < end; k++) a->out[k] += from[k];
+  }
+}
+
+void cpu_sum_rows(struct compute *c, float *out, const float *x, int32_t n, int32_t dim) {
+  const struct columns_args args = {.out = out, .x = x, .n = n, .dim = dim};
+  cpu_for(cpu_of(c), n, dim, sum_columns, &args);
+}
+
+static void move_rows(struct cpu_compute *c, const void *args, int64_t begin, int64_t end) {
+  (void)c;
+  const struct move_heads_params *p = args;
+  for (int64_t i = begin; i < end; i++) {
+    for (int32_t h = 0; h < p->n_heads; h++) {
+      float *to = p->out + i * p->out_row + h * p->out_head;
+      const float *from = p->x + i * p->x_row + h * p->x_head;
+      for (int32_t k = 0; k < p->dim; k++) to[k] = p->accumulate ? to[k] + from[k] : from[k];
+    }
+  }
+}
+
+void cpu_move_heads(struct compute *c, const struct move_heads_params *p, int32_t n) {
+  cpu_for(cpu_of(c), (double)p->n_heads * p->dim, n, move_rows, p);
 }
 
 #define BLOCK 65536 /* floats per partial sum: the order does not depend on the threads */

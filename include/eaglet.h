@@ -420,6 +420,7 @@ struct eaglet_train_params {
   int32_t batch;          /* conversations per step, default 64 */
   int32_t micro_tokens;   /* token slots per forward/backward, default 4096 */
   int32_t unroll;         /* unrolled draft steps (training-time test), default 7 */
+  bool recompute;         /* keep the activations of one unrolled step and compute the others again: less memory, the same bits */
   double decay;           /* weight of step k is decay^k, default 0.8 */
   double lr;              /* default 1e-3 for small heads; peers use 5e-5..1e-4 at 8B and above */
   int32_t warmup;         /* steps, default 50 */

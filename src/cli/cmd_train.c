@@ -25,6 +25,7 @@ int cmd_train(struct cli *cli, int argc, char **argv) {
       {.kind = OPTION_INT, .name = "batch", .value = &params.batch, .argument = "N", .help = "conversations per step (default 64)", .min = 1, .max = 1e6},
       {.kind = OPTION_INT, .name = "micro-tokens", .value = &params.micro_tokens, .argument = "N", .help = "token slots per forward and backward (default 4096)", .min = 64, .max = 1 << 22},
       {.kind = OPTION_INT, .name = "unroll", .value = &params.unroll, .argument = "N", .help = "unrolled draft steps (default 7)", .min = 1, .max = 15},
+      {.kind = OPTION_FLAG, .name = "recompute", .value = &params.recompute, .help = "less memory for activations, a forward more, the same bits"},
       {.kind = OPTION_DOUBLE, .name = "decay", .value = &params.decay, .argument = "X", .help = "step k weighs X^k (default 0.8)", .min = 0.01, .max = 1},
       {.kind = OPTION_DOUBLE, .name = "lr", .value = &params.lr, .argument = "X", .help = "peak learning rate (default 1e-3)", .min = 1e-9, .max = 1},
       {.kind = OPTION_INT, .name = "warmup", .value = &params.warmup, .argument = "N", .help = "warm-up steps (default 50)", .min = 1, .max = 1e9},

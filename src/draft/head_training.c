@@ -46,16 +46,31 @@ static int32_t *take_ints(struct head_training *t, size_t n) {
   return arena_take(&t->ints, n * sizeof(int32_t));
 }
 
-/* Memory of one layer in one step, but for u: rows with keys and rows that go on. */
+/* What later steps and backward need of a step: keys, values, their gradients, the feature that is handed on. */
+static void carve_kept(struct head_training *t, int32_t k) {
+  struct step *s = &t->steps[k];
+  const struct head_sizes *z = &t->sizes;
+  size_t n = (size_t)s->n, in = (size_t)s->n_in, h = (size_t)z->h;
+  size_t key = (size_t)(z->n_kv_heads * z->key), value = (size_t)(z->n_kv_heads * z->value);
+  s->layers = t->layers + k * t->n_layers;
+  for (int32_t i = 0; i < t->n_layers; i++) {
+    struct layer_step *layer = &s->layers[i];
+    layer->key = take(t, in, key);
+    layer->value = take(t, in, value);
+    layer->d_key = take(t, in, key);
+    layer->d_value = take(t, in, value);
+  }
+  s->layers[t->n_layers - 1].z = take(t, n, h);
+  s->d_normed = take(t, n, h);
+  s->z_normed = take(t, n, h);
+}
+
+/* What a layer's backward reads besides, but for u. */
 static void carve_layer(struct head_training *t, struct layer_step *s, size_t in, size_t n) {
   const struct head_sizes *z = &t->sizes;
   bool latent = t->config.attention == ATTENTION_MLA, norms = t->config.qk_norm;
   size_t h = (size_t)z->h, raw = (size_t)(z->kv_rank + z->rope), inter = (size_t)z->inter, heads = (size_t)z->n_heads;
-  size_t key = (size_t)(z->n_kv_heads * z->key), value = (size_t)(z->n_kv_heads * z->value), q = heads * (size_t)z->key;
-  s->key = take(t, in, key);
-  s->value = take(t, in, value);
-  s->d_key = take(t, in, key);
-  s->d_value = take(t, in, value);
+  size_t key = (size_t)(z->n_kv_heads * z->key), q = heads * (size_t)z->key;
   s->key_raw = take(t, in, latent ? raw : norms ? key : 0);
   s->latent = take(t, in, (size_t)z->kv_rank);
   s->q = take(t, n, q);
@@ -68,14 +83,13 @@ static void carve_layer(struct head_training *t, struct layer_step *s, size_t in
   s->gate = take(t, n, inter);
   s->up = take(t, n, inter);
   s->act = take(t, n, inter);
-  s->z = take(t, n, h);
 }
 
+/* What backward reads of its own step only. */
 static void carve_step(struct head_training *t, int32_t k) {
   struct step *s = &t->steps[k];
   const struct head_wiring *wiring = &t->config.wiring;
   size_t n = (size_t)s->n, in = (size_t)s->n_in, h = (size_t)t->sizes.h;
-  s->layers = t->layers + k * t->n_layers;
   s->fused = take(t, in, k == 0 && (wiring->fc_norms || wiring->fc_input_norm) ? (size_t)t->sizes.wide : 0);
   s->embedding = take(t, in, h);
   s->g = take(t, in, h);
@@ -84,10 +98,19 @@ static void carve_step(struct head_training *t, int32_t k) {
     bool narrows = k == 0 && i == t->n_layers - 1;
     s->layers[i].u = i == 0 ? s->u : take(t, in, h);
     s->layers[i].u_out = narrows ? take(t, n, i == 0 ? 2 * h : h) : s->layers[i].u;
+    if (i < t->n_layers - 1) s->layers[i].z = take(t, in, h);
     carve_layer(t, &s->layers[i], in, narrows ? n : in);
   }
-  s->z_normed = take(t, n, h);
-  s->d_normed = take(t, n, h);
+}
+
+/* All steps, whose rows are known. With recompute they take turns in one step's memory; the first has the most rows and arrays. */
+static void carve_steps(struct head_training *t, int32_t n_steps) {
+  for (int32_t k = 0; k < n_steps; k++) carve_kept(t, k);
+  size_t begin = t->floats.used;
+  for (int32_t k = 0; k < n_steps; k++) {
+    if (t->recompute && !t->planning) t->floats.used = begin;
+    if (!t->recompute || !t->planning || k == 0) carve_step(t, k);
+  }
 }
 
 static void carve_common(struct head_training *t, size_t slots) {
@@ -113,10 +136,8 @@ static void carve_common(struct head_training *t, size_t slots) {
 static size_t plan(struct head_training *t, int32_t n_steps) {
   t->planning = true;
   carve_common(t, (size_t)t->slots_max);
-  for (int32_t k = 0; k < n_steps; k++) {
-    t->steps[k].n = t->steps[k].n_in = t->slots_max;
-    carve_step(t, k);
-  }
+  for (int32_t k = 0; k < n_steps; k++) t->steps[k].n = t->steps[k].n_in = t->slots_max;
+  carve_steps(t, n_steps);
   t->planning = false;
   return t->planned;
 }
@@ -136,6 +157,7 @@ enum eaglet_status head_training_create(struct head_training **out, const struct
                               .sizes = sizes_of(config),
                               .compute = params->compute,
                               .slots_max = params->slots_max,
+                              .recompute = params->recompute,
                               .n_layers = 1 + config->n_more_layers};
   int32_t positions = params->positions > 0 ? params->positions : params->slots_max + params->unroll_max;
   head_parameters_list(&t->places, config);
@@ -229,6 +251,7 @@ static void build_rows(struct head_training *t, const struct micro_batch *b) {
       step->row_in[n] = k == 0 ? s : n;
       step->row_before[n] = before ? row_now[s] : 0;
       step->position[n] = s - b->segment_first[s] + k;
+      ASSERT(step->position[n] < t->rope.n_positions);
       step->first[n] = b->segment_first[s];
       for (int32_t j = 1; j < k; j++) step->in_step[j][n] = before->in_step[j][row_now[s]];
       if (k > 1) step->in_step[k - 1][n] = row_now[s];
@@ -297,6 +320,11 @@ static void bind_run(struct head_training *t, const float *parameters, const str
   t->batch = b;
 }
 
+static void step_forward(struct head_training *t, int32_t k) {
+  inputs_forward(t, k);
+  for (int32_t i = 0; i < t->n_layers; i++) layer_forward(t, k, i);
+}
+
 static struct norm_rows final_rows(const struct head_training *t, const struct step *s) {
   return (struct norm_rows){.n = s->n, .dim = t->sizes.h, .eps = t->sizes.eps};
 }
@@ -315,11 +343,10 @@ void head_training_forward(struct head_training *t, const float *parameters, con
   carve_common(t, (size_t)b->n_slots);
   t->target_row = take_ints(t, (size_t)t->chunk_rows);
   const struct loss_run run = {.parameters = parameters, .batch = b, .gradients = gradients, .result = result};
+  carve_steps(t, b->n_steps);
   for (int32_t k = 0; k < b->n_steps; k++) {
     struct step *s = &t->steps[k];
-    carve_step(t, k);
-    inputs_forward(t, k);
-    for (int32_t i = 0; i < t->n_layers; i++) layer_forward(t, k, i);
+    step_forward(t, k);
     norm_forward(t, (struct module){HEAD_NORM, 0}, s->z_normed, s->layers[t->n_layers - 1].z, final_rows(t, s));
     step_loss(t, &run, k);
   }
@@ -350,6 +377,14 @@ static void clear_key_gradients(struct head_training *t, const struct step *s) {
   }
 }
 
+/* What a later step of the forward has overwritten: the same arithmetic of the same inputs, so the same bits. Of what
+ * backward carries, forward touches spare only, which is free between steps. */
+static void again(struct head_training *t, int32_t k) {
+  double flops = t->flops;
+  step_forward(t, k);
+  t->flops = flops + (t->flops - flops) / 3; /* its backward is counted already */
+}
+
 void head_training_backward(struct head_training *t, const float *parameters, const struct micro_batch *b,
                             float *gradients) {
   ASSERT(t->n_steps == b->n_steps);
@@ -357,6 +392,7 @@ void head_training_backward(struct head_training *t, const float *parameters, co
   for (int32_t k = 0; k < t->n_steps; k++) clear_key_gradients(t, &t->steps[k]);
   for (int32_t k = t->n_steps - 1; k >= 0; k--) {
     if (t->steps[k].n == 0 && k > 0) continue;
+    if (t->recompute && k < t->n_steps - 1) again(t, k);
     output_back(t, k);
     for (int32_t i = t->n_layers - 1; i >= 0; i--) layer_back(t, k, i);
     inputs_back(t, k);

@@ -22,6 +22,7 @@ struct head_training_params {
   struct compute *compute;
   int32_t slots_max, unroll_max;
   int32_t positions; /* of the rope table, as inference has them (some scalings follow their number); 0: what a segment of slots_max takes */
+  bool recompute;    /* activations of one step instead of all: less memory, a forward more, the same bits */
 };
 enum eaglet_status head_training_create(struct head_training **training, const struct head_training_params *params,
                                         struct eaglet_error *err) MUST_USE;

@@ -35,7 +35,8 @@ struct row_set {
   const int32_t *position, *first; /* [n] rope position; first slot of its segment */
 };
 
-/* What a layer keeps of a step for backward. */
+/* What a layer keeps of a step for backward. With recompute only keys, values, their gradients and the last z outlive their step; the rest is
+ * made again. */
 struct layer_step {
   const float *x;            /* [n_in, H] the residual stream that enters; of the first layer: struct step's */
   float *u;                  /* [n_in, W] what keys are made of */
@@ -79,6 +80,7 @@ struct head_training {
   struct step steps[STEPS_MAX];
   struct layer_step *layers; /* [unroll_max, n_layers]: the memory of steps[].layers */
   struct arena floats, ints;
+  bool recompute;            /* steps take turns in one step's memory; backward computes each again */
   bool planning;             /* take counts what a full micro-batch needs instead of taking it */
   size_t planned;
   float *logits, *loss, *weight; /* chunk */

@@ -144,6 +144,7 @@ enum eaglet_status settings_write_ini(const struct eaglet_train_params *s, const
   add_string(&out, "vocab", s->vocab);
   add_string(&out, "init", s->init);
   add_string(&out, "head-config", s->head_config);
+  if (s->recompute) buffer_format(&out, "recompute = true\n");
   add_string(&out, "states", states);
   add_count(&out, "steps", s->steps);
   buffer_format(&out, "epochs = %d\nbatch = %d\nmicro-tokens = %d\nunroll = %d\ndecay = %.17g\n", s->epochs, s->batch,

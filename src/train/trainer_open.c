@@ -173,7 +173,8 @@ static enum eaglet_status open_buffers(struct trainer *t, struct eaglet_error *e
                                     .rows_max = rows_max};
   TRY(assembler_init(&t->assembler, err));
   const struct head_training_params head = {
-      .config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll, .positions = t->model->n_positions};
+      .config = &t->config, .compute = t->compute, .slots_max = t->slots_max, .unroll_max = t->settings.unroll, .positions = t->model->n_positions,
+      .recompute = t->settings.recompute};
   return head_training_create(&t->training, &head, err);
 }
 

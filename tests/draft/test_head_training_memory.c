@@ -9,7 +9,7 @@
 enum { STEPS = 5, H = 48, VD = 96 };
 
 /* Floats of a slot by docs/EAGLE3.md. */
-static size_t floats_per_slot(const struct head_config *c) {
+static size_t floats_per_slot(const struct head_config *c, bool recompute) {
   bool latent = c->attention == ATTENTION_MLA;
   size_t h = (size_t)c->hidden, inter = (size_t)c->intermediate, heads = (size_t)c->n_heads, layers = 1 + (size_t)c->n_more_layers;
   size_t d = latent ? (size_t)(c->nope_dim + c->rope_dim) : (size_t)c->head_dim, e = latent ? (size_t)c->value_dim : d;
@@ -17,17 +17,17 @@ static size_t floats_per_slot(const struct head_config *c) {
   size_t wide = (size_t)c->n_states * (size_t)c->target_hidden, norms = c->qk_norm ? (kv + heads) * d : 0;
   bool fused = c->wiring.fc_norms || c->wiring.fc_input_norm;
   size_t layer = 2 * kv * (d + e) + heads * (d + e) + heads + 3 * h + 3 * inter + norms + (latent ? raw + r + 2 * qr : 0);
-  size_t step = 6 * h + layers * layer + (layers - 1) * h;
+  size_t step = 6 * h + layers * layer + (layers - 1) * h, kept = layers * 2 * kv * (d + e) + 3 * h;
   size_t once = (layers == 1 ? 2 * h : h) + (fused ? wide : 0) + 4 * h + 2 * inter + heads * (d + e) +
                 (latent ? qr + raw + heads * ((size_t)c->nope_dim + e) : 0);
-  return STEPS * step + once;
+  return (recompute ? STEPS * kept + step - kept : STEPS * step) + once;
 }
 
-static size_t bytes_of(const struct head_config *c, struct compute *compute, int32_t slots) {
+static size_t bytes_of(const struct head_config *c, struct compute *compute, int32_t slots, bool recompute) {
   struct head_training *t;
   struct eaglet_error err;
   const struct head_training_params params = {
-      .config = c, .compute = compute, .slots_max = slots, .unroll_max = STEPS, .positions = 128};
+      .config = c, .compute = compute, .slots_max = slots, .unroll_max = STEPS, .positions = 128, .recompute = recompute};
   size_t before = *n_allocated_bytes;
   assert_ok(head_training_create(&t, &params, &err), &err);
   size_t bytes = *n_allocated_bytes - before;
@@ -66,16 +66,17 @@ static void test_sum(void **state) {
     c->kv_rank = 16, c->nope_dim = 16, c->rope_dim = 16, c->value_dim = 32, c->head_dim = 32, c->n_kv_heads = 4;
     c->q_rank = i == 3 ? 32 : 0, c->n_more_layers = i - 3;
   }
-  for (int i = 0; i < 5; i++) {
-    struct head_config big = configs[i];
+  for (int i = 0; i < 10; i++) {
+    bool recompute = i >= 5;
+    struct head_config *c = &configs[i % 5], big = *c;
     enum { FEW = 256, MANY = 2048 };
-    size_t few = bytes_of(&configs[i], compute, FEW), many = bytes_of(&configs[i], compute, MANY);
-    size_t ints = STEPS * (9 + STEPS) + 2, slot = sizeof(float) * floats_per_slot(&configs[i]) + sizeof(int32_t) * ints;
+    size_t few = bytes_of(c, compute, FEW, recompute), many = bytes_of(c, compute, MANY, recompute);
+    size_t ints = STEPS * (9 + STEPS) + 2, slot = sizeof(float) * floats_per_slot(c, recompute) + sizeof(int32_t) * ints;
     assert_int_equal(many - few, (MANY - FEW) * slot); /* every array is a whole number of cache lines here */
     size_t rest = few - FEW * slot, logits = sizeof(float) * (size_t)((4 << 20) / VD) * (VD + 3);
     assert_true(rest > logits && rest < logits + (1 << 19)); /* chunk of logits, rope table, list of parameters */
     big.n_target = 200000;
-    assert_int_equal(bytes_of(&big, compute, FEW), few);
+    assert_int_equal(bytes_of(&big, compute, FEW, recompute), few);
   }
   compute_close(compute);
 }

@@ -1,7 +1,7 @@
 /* test_head_training_shapes.c - training knows every head that inference knows. Tiny random heads of every wiring, attention and dialect are
  * written, opened by inference, and trained on. For each: what inference computes along every chain of drafts is what the unrolled
- * step computes, states and losses (F06); gradients are slopes of the loss; active rows change nothing; the block that is read is
- * the one that was written; and the config alone says the same layout. */
+ * step computes, states and losses (F06); gradients are slopes of the loss; active rows change nothing, computing activations again not
+ * even a bit; the block that is read is the one that was written; and the config alone says the same layout. */
 #include "head_walk.h"
 #include "pair_fixture.h"
 
@@ -405,6 +405,27 @@ static double check_slopes(const struct bench *b) {
   return worst;
 }
 
+/* With the activations of one step at a time, gradients are the same bits. */
+static void check_recompute(const struct bench *b) {
+  struct bench less = *b;
+  struct eaglet_error err;
+  size_t bytes = sizeof(float) * (size_t)b->places.trained;
+  const struct head_training_params params = {.config = &b->config,
+                                              .compute = b->compute,
+                                              .slots_max = SLOTS,
+                                              .unroll_max = STEPS,
+                                              .positions = POSITIONS,
+                                              .recompute = true};
+  must(b, head_training_create(&less.training, &params, &err), &err);
+  less.gradients = memory_alloc(bytes);
+  total_loss(&less, false, less.gradients);
+  assert_memory_equal(less.gradients, b->gradients, bytes);
+  assert_true(head_training_bytes(less.training) < head_training_bytes(b->training));
+  assert_true(head_training_flops(less.training) > head_training_flops(b->training));
+  head_training_free(less.training);
+  free(less.gradients);
+}
+
 static void check_gradients(struct bench *b, double *slopes) {
   size_t n = (size_t)b->places.trained;
   float *all = memory_alloc(sizeof(float) * n);
@@ -414,6 +435,7 @@ static void check_gradients(struct bench *b, double *slopes) {
     const struct head_parameter *p = &b->places.list[i];
     if (!p->frozen) assert_true(distance(b->gradients + p->offset, all + p->offset, (int32_t)(p->rows * p->columns)) < 5e-6);
   }
+  check_recompute(b);
   *slopes = check_slopes(b);
   free(all);
 }

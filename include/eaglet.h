@@ -426,7 +426,7 @@ struct eaglet_train_params {
   int32_t warmup;         /* steps, default 50 */
   double beta1, beta2, weight_decay, clip; /* defaults 0.9 0.95 0 0.5 */
   int32_t heads, kv_heads, head_dim, intermediate; /* of the head; defaults from the target */
-  double rope_theta;      /* default 10000 */
+  double rope_theta;      /* default 10000, or that of init or head_config */
   uint64_t seed;
   int32_t eval_every;     /* steps between evaluations with the real speculative engine, default 0 = at the end only */
   const char *eval_prompts; /* JSONL; NULL: no acceptance evaluation */

@@ -73,6 +73,8 @@ enum eaglet_status head_config_check(const struct head_config *c, const struct e
     if (sizes[i].asked && sizes[i].asked != sizes[i].own)
       FAIL(err, EAGLET_E_USAGE, "--%s: %s has %d, found %d", sizes[i].name, from, sizes[i].own, sizes[i].asked);
   }
+  if (p->rope_theta != 0 && p->rope_theta != c->rope.theta)
+    FAIL(err, EAGLET_E_USAGE, "--rope-theta: %s has %g, found %g", from, c->rope.theta, p->rope_theta);
   return EAGLET_OK;
 }
 

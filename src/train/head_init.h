@@ -17,7 +17,7 @@ enum eaglet_status head_config_new(struct head_config *config, const struct eagl
  * rope; states where it names them. EAGLET_E_USAGE when another parameter says otherwise. */
 enum eaglet_status head_config_from_file(struct head_config *config, const struct eaglet_train_params *params,
                                          const struct model *target, int32_t n_draft, struct eaglet_error *err) MUST_USE;
-/* Refuses sizes among the parameters that are not those of a head whose layout is given; from: "the head of --init". */
+/* Refuses sizes, and a rotary base, among the parameters that are not those of a head whose layout is given; from: "the head of --init". */
 enum eaglet_status head_config_check(const struct head_config *config, const struct eaglet_train_params *params,
                                      const char *from, struct eaglet_error *err) MUST_USE;
 /* Refuses an embedding that learns and that its dialect's loader would replace (F22), warns of what that loader does not read. */

@@ -48,7 +48,7 @@ static enum eaglet_status check(const struct eaglet_train_params *s, struct eagl
                  {"beta2", s->beta2, 0, 0.9999999},
                  {"weight-decay", s->weight_decay, 0, 1e3},
                  {"clip", s->clip, 0, INFINITY},
-                 {"rope-theta", s->rope_theta, 1, 1e15}};
+                 {"rope-theta", s->rope_theta, s->init || s->head_config ? 0 : 1, 1e15}};
   for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) {
     if (!(doubles[i].value >= doubles[i].least && doubles[i].value <= doubles[i].most)) {
       FAIL(err, EAGLET_E_USAGE, "--%s: expected %g..%g, found %g", doubles[i].name, doubles[i].least, doubles[i].most,
@@ -73,7 +73,7 @@ enum eaglet_status settings_resolve(struct eaglet_train_params *s, const struct 
   double_default(&s->beta1, 0.9);
   double_default(&s->beta2, 0.95);
   double_default(&s->clip, 0.5);
-  double_default(&s->rope_theta, 10000);
+  if (!s->init && !s->head_config) double_default(&s->rope_theta, 10000); /* else it is the layout's */
   if (!s->data) FAIL(err, EAGLET_E_USAGE, "--data: expected a directory written by prepare, found nothing");
   if (!s->out) FAIL(err, EAGLET_E_USAGE, "--out: expected a directory, found nothing");
   return check(s, err);

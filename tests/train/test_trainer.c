@@ -325,6 +325,9 @@ static void test_warm_start(void **state) {
   second.params.heads = 4;
   assert_failed_with(run_go(&second), EAGLET_E_USAGE, &second.err, "--heads");
   second.params.heads = 0;
+  second.params.rope_theta = 20000;
+  assert_failed_with(run_go(&second), EAGLET_E_USAGE, &second.err, "--rope-theta");
+  second.params.rope_theta = 0;
   assert_ok(run_go(&second), &second.err);
   losses_of(first.out, a, 16);
   losses_of(second.out, b, 16);
@@ -546,6 +549,8 @@ static void test_layout_refusals(void **state) {
   r.params.states = "2,4,6";
   assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--states");
   r.params.states = NULL;
+  r.params.rope_theta = 20000;
+  assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--rope-theta: --head-config has 10000, found 20000"); /* F05 */
   r.params.init = r.out;
   assert_failed_with(run_go(&r), EAGLET_E_USAGE, &r.err, "--head-config");
   free(path);

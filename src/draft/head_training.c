@@ -321,8 +321,8 @@ static void bind_run(struct head_training *t, const float *parameters, const str
 }
 
 static void step_forward(struct head_training *t, int32_t k) {
-  inputs_forward(t, k);
-  for (int32_t i = 0; i < t->n_layers; i++) layer_forward(t, k, i);
+  training_inputs_forward(t, k);
+  for (int32_t i = 0; i < t->n_layers; i++) training_layer_forward(t, k, i);
 }
 
 static struct norm_rows final_rows(const struct head_training *t, const struct step *s) {
@@ -347,7 +347,7 @@ void head_training_forward(struct head_training *t, const float *parameters, con
   for (int32_t k = 0; k < b->n_steps; k++) {
     struct step *s = &t->steps[k];
     step_forward(t, k);
-    norm_forward(t, (struct module){HEAD_NORM, 0}, s->z_normed, s->layers[t->n_layers - 1].z, final_rows(t, s));
+    training_norm_forward(t, (struct module){HEAD_NORM, 0}, s->z_normed, s->layers[t->n_layers - 1].z, final_rows(t, s));
     step_loss(t, &run, k);
   }
 }
@@ -363,7 +363,7 @@ static void output_back(struct head_training *t, int32_t k) {
   bool normed = t->config.wiring.norm_output;
   float *d_z = t->spare;
   if (after && normed) ops->scatter_add_rows(t->compute, s->d_normed, t->stream, after->row_before, after->n, t->sizes.h);
-  norm_back(t, (struct module){HEAD_NORM, 0}, d_z, s->d_normed, s->layers[t->n_layers - 1].z, &rows);
+  training_norm_back(t, (struct module){HEAD_NORM, 0}, d_z, s->d_normed, s->layers[t->n_layers - 1].z, &rows);
   if (after && !normed) ops->scatter_add_rows(t->compute, d_z, t->stream, after->row_before, after->n, t->sizes.h);
   t->spare = t->stream;
   t->stream = d_z;
@@ -394,8 +394,8 @@ void head_training_backward(struct head_training *t, const float *parameters, co
     if (t->steps[k].n == 0 && k > 0) continue;
     if (t->recompute && k < t->n_steps - 1) again(t, k);
     output_back(t, k);
-    for (int32_t i = t->n_layers - 1; i >= 0; i--) layer_back(t, k, i);
-    inputs_back(t, k);
+    for (int32_t i = t->n_layers - 1; i >= 0; i--) training_layer_back(t, k, i);
+    training_inputs_back(t, k);
   }
 }
 

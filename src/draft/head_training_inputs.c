@@ -21,11 +21,11 @@ static void fuse_forward(struct head_training *t, struct step *s) {
   const float *states = t->batch->features;
   int32_t dim = t->config.target_hidden;
   if (wiring->fc_input_norm)
-    norm_forward(t, (struct module){HEAD_FC_INPUT_NORM, 0}, s->fused, states,
+    training_norm_forward(t, (struct module){HEAD_FC_INPUT_NORM, 0}, s->fused, states,
                  (struct norm_rows){.n = s->n_in, .dim = t->sizes.wide, .eps = t->sizes.eps});
   for (int32_t i = 0; wiring->fc_norms && i < t->config.n_states; i++)
-    norm_forward(t, (struct module){HEAD_FC_NORM, i}, s->fused + i * dim, states + i * dim, state_rows(t, s->n_in));
-  module_forward(t, (struct module){HEAD_FC, 0}, s->g, s->fused ? s->fused : states, s->n_in);
+    training_norm_forward(t, (struct module){HEAD_FC_NORM, i}, s->fused + i * dim, states + i * dim, state_rows(t, s->n_in));
+  training_module_forward(t, (struct module){HEAD_FC, 0}, s->g, s->fused ? s->fused : states, s->n_in);
   if (!s->fused) t->flops -= 2.0 * s->n_in * t->sizes.h * t->sizes.wide; /* the target's states want no gradient */
 }
 
@@ -34,13 +34,13 @@ static void fuse_back(struct head_training *t, struct step *s, const float *d_g)
   const struct head_wiring *wiring = &t->config.wiring;
   const float *states = t->batch->features;
   int32_t dim = t->config.target_hidden;
-  module_back_w(t, (struct module){HEAD_FC, 0}, d_g, s->fused ? s->fused : states, s->n_in);
+  training_module_back_w(t, (struct module){HEAD_FC, 0}, d_g, s->fused ? s->fused : states, s->n_in);
   if (!s->fused) return;
-  module_back_x(t, (struct module){HEAD_FC, 0}, s->fused, d_g, s->n_in, 0);
+  training_module_back_x(t, (struct module){HEAD_FC, 0}, s->fused, d_g, s->n_in, 0);
   const struct norm_rows whole = {.n = s->n_in, .dim = t->sizes.wide, .eps = t->sizes.eps}, each = state_rows(t, s->n_in);
-  if (wiring->fc_input_norm) norm_back(t, (struct module){HEAD_FC_INPUT_NORM, 0}, s->fused, s->fused, states, &whole);
+  if (wiring->fc_input_norm) training_norm_back(t, (struct module){HEAD_FC_INPUT_NORM, 0}, s->fused, s->fused, states, &whole);
   for (int32_t i = 0; wiring->fc_norms && i < t->config.n_states; i++)
-    norm_back(t, (struct module){HEAD_FC_NORM, i}, s->fused + i * dim, s->fused + i * dim, states + i * dim, &each);
+    training_norm_back(t, (struct module){HEAD_FC_NORM, i}, s->fused + i * dim, s->fused + i * dim, states + i * dim, &each);
 }
 
 /* ---- embeddings ---- */
@@ -69,7 +69,7 @@ static struct norm_rows half_rows(const struct head_training *t, int32_t n) {
   return (struct norm_rows){.n = n, .dim = t->sizes.h, .eps = t->sizes.eps, .y_row = 2 * t->sizes.h};
 }
 
-void inputs_forward(struct head_training *t, int32_t k) {
+void training_inputs_forward(struct head_training *t, int32_t k) {
   struct step *s = &t->steps[k];
   embed(t, s, k);
   if (k == 0) {
@@ -80,17 +80,17 @@ void inputs_forward(struct head_training *t, int32_t k) {
     const float *next = t->config.wiring.norm_output ? before->z_normed : before->layers[t->n_layers - 1].z;
     t->compute->gather_rows(t->compute, s->g, next, s->row_before, s->n, &rows);
   }
-  norm_forward(t, (struct module){HEAD_INPUT_NORM, 0}, s->u, s->embedding, half_rows(t, s->n_in));
-  norm_forward(t, (struct module){HEAD_HIDDEN_NORM, 0}, s->u + t->sizes.h, s->g, half_rows(t, s->n_in));
+  training_norm_forward(t, (struct module){HEAD_INPUT_NORM, 0}, s->u, s->embedding, half_rows(t, s->n_in));
+  training_norm_forward(t, (struct module){HEAD_HIDDEN_NORM, 0}, s->u + t->sizes.h, s->g, half_rows(t, s->n_in));
 }
 
-void inputs_back(struct head_training *t, int32_t k) {
+void training_inputs_back(struct head_training *t, int32_t k) {
   struct step *s = &t->steps[k];
   int32_t h = t->sizes.h;
   float *table = t->config.own_embed ? gradient(t, t->gradients, HEAD_EMBED) : NULL;
   struct norm_rows rows = half_rows(t, s->n_in);
   /* The gradient of an embedding lands where the embedding was; only one that learns reads it. */
-  norm_back(t, (struct module){HEAD_INPUT_NORM, 0}, s->embedding, t->d_u, s->embedding, &rows);
+  training_norm_back(t, (struct module){HEAD_INPUT_NORM, 0}, s->embedding, t->d_u, s->embedding, &rows);
   if (table) t->compute->training->scatter_add_repeated(t->compute, table, s->embedding, s->token, s->n_in, h);
   if (t->config.wiring.norm_before_residual) { /* the residual stream is the normed feature */
     const struct move_heads_params join = {
@@ -98,6 +98,6 @@ void inputs_back(struct head_training *t, int32_t k) {
     t->compute->training->move_heads(t->compute, &join, s->n_in);
   }
   rows.accumulate = !t->config.wiring.norm_before_residual;
-  norm_back(t, (struct module){HEAD_HIDDEN_NORM, 0}, t->stream, t->d_u + h, s->g, &rows);
+  training_norm_back(t, (struct module){HEAD_HIDDEN_NORM, 0}, t->stream, t->d_u + h, s->g, &rows);
   if (k == 0) fuse_back(t, s, t->stream);
 }

@@ -108,22 +108,43 @@ struct module {
   enum head_part part;
   int32_t index;
 };
-/* The places of a part in a block; gradient is NULL for what is frozen or absent. */
-const float *parameter(const struct head_training *training, const float *block, enum head_part part);
-float *gradient(const struct head_training *training, float *block, enum head_part part);
+/* The place in a block of a part outside of layers, which the head has. Gradient: NULL for what is frozen. */
+static inline const float *parameter(const struct head_training *t, const float *block, enum head_part part) {
+  return block + head_parameter_find(&t->places, part, 0)->offset;
+}
+static inline float *gradient(const struct head_training *t, float *block, enum head_part part) {
+  const struct head_parameter *place = head_parameter_find(&t->places, part, 0);
+  return place->frozen ? NULL : block + place->offset;
+}
 
 struct linear {
   int32_t n, n_out, n_in;
 };
-void linear_forward(struct head_training *training, float *y, const float *x, const float *w, struct linear linear);
-void linear_back_x(struct head_training *training, float *d_x, const float *d_y, const float *w, struct linear linear,
-                   float beta);
-void linear_back_w(struct head_training *training, float *d_w, const float *d_y, const float *x, struct linear linear);
+/* y = x W^T. */
+static inline void linear_forward(struct head_training *t, float *y, const float *x, const float *w, struct linear l) {
+  const struct gemm_params p = {
+      .m = l.n, .n = l.n_out, .k = l.n_in, .transpose_b = true, .alpha = 1, .a = x, .b = w, .c = y};
+  t->compute->training->gemm(t->compute, &p);
+  t->flops += 6.0 * l.n * l.n_out * l.n_in; /* forward, and the two products of its backward */
+}
+/* d_x = d_y W + beta d_x. */
+static inline void linear_back_x(struct head_training *t, float *d_x, const float *d_y, const float *w, struct linear l,
+                                 float beta) {
+  const struct gemm_params p = {
+      .m = l.n, .n = l.n_in, .k = l.n_out, .alpha = 1, .beta = beta, .a = d_y, .b = w, .c = d_x};
+  t->compute->training->gemm(t->compute, &p);
+}
+/* d_w += d_y^T x; d_w NULL: frozen. */
+static inline void linear_back_w(struct head_training *t, float *d_w, const float *d_y, const float *x, struct linear l) {
+  const struct gemm_params p = {
+      .m = l.n_out, .n = l.n_in, .k = l.n, .transpose_a = true, .alpha = 1, .beta = 1, .a = d_y, .b = x, .c = d_w};
+  if (d_w) t->compute->training->gemm(t->compute, &p);
+}
 
 /* y = x W^T + b of n rows; the gradients of W and b; d_x = d_y W + beta d_x. */
-void module_forward(struct head_training *training, struct module module, float *y, const float *x, int32_t n);
-void module_back_w(struct head_training *training, struct module module, const float *d_y, const float *x, int32_t n);
-void module_back_x(struct head_training *training, struct module module, float *d_x, const float *d_y, int32_t n, float beta);
+void training_module_forward(struct head_training *training, struct module module, float *y, const float *x, int32_t n);
+void training_module_back_w(struct head_training *training, struct module module, const float *d_y, const float *x, int32_t n);
+void training_module_back_x(struct head_training *training, struct module module, float *d_x, const float *d_y, int32_t n, float beta);
 
 /* A norm over rows that lie `row` floats apart (0: tight). */
 struct norm_rows {
@@ -132,9 +153,9 @@ struct norm_rows {
   int64_t x_row, y_row, dx_row;
   bool accumulate; /* d_x += */
 };
-void norm_forward(struct head_training *training, struct module module, float *y, const float *x, struct norm_rows rows);
+void training_norm_forward(struct head_training *training, struct module module, float *y, const float *x, struct norm_rows rows);
 /* d_x may be d_y when rows are tight or equal. */
-void norm_back(struct head_training *training, struct module module, float *d_x, const float *d_y, const float *x,
+void training_norm_back(struct head_training *training, struct module module, float *d_x, const float *d_y, const float *x,
                const struct norm_rows *rows);
 
 /* Rotates, in place, the first pairs of n_heads heads that start at x. */
@@ -143,22 +164,22 @@ struct rotation {
   int64_t row, head; /* floats between rows, between heads */
   bool inverse;
 };
-void rotate(struct head_training *training, float *x, const struct row_set *rows, struct rotation rotation);
+void training_rotate(struct head_training *training, float *x, const struct row_set *rows, struct rotation rotation);
 
 /* ---- the pieces ---- */
 
-struct row_set rows_in(const struct head_training *training, int32_t k);
-struct row_set rows_out(const struct head_training *training, int32_t k, int32_t layer);
+struct row_set training_rows_in(const struct head_training *training, int32_t k);
+struct row_set training_rows_out(const struct head_training *training, int32_t k, int32_t layer);
 
 /* inputs: step k's u and where its residual stream starts. Backward: from d_u and stream (both of in-rows) to the gradient of the feature, left in
  * stream, and at step 0 on to fc. */
-void inputs_forward(struct head_training *training, int32_t k);
-void inputs_back(struct head_training *training, int32_t k);
+void training_inputs_forward(struct head_training *training, int32_t k);
+void training_inputs_back(struct head_training *training, int32_t k);
 
 /* A layer. Backward: stream holds the gradient of z (out-rows) and then that of the residual stream that entered (in-rows); the first layer
  * leaves the gradient of u in d_u. Steps come from the last to the first, because they join their keys' gradients. */
-void layer_forward(struct head_training *training, int32_t k, int32_t layer);
-void layer_back(struct head_training *training, int32_t k, int32_t layer);
+void training_layer_forward(struct head_training *training, int32_t k, int32_t layer);
+void training_layer_back(struct head_training *training, int32_t k, int32_t layer);
 
 /* Attention's two kinds: from u to keys, values and queries, rotated, and from their gradients to d_u and to that of u_out (joined to d_x with
  * factor beta). */
@@ -168,7 +189,7 @@ struct attention_form {
   void (*keys_back)(struct head_training *training, int32_t k, int32_t layer);
   void (*queries_back)(struct head_training *training, int32_t k, int32_t layer, float *d_x, float beta);
 };
-extern const struct attention_form attention_grouped; /* head_training_gqa.c */
-extern const struct attention_form attention_latent;  /* head_training_mla.c */
+extern const struct attention_form training_attention_grouped; /* head_training_gqa.c */
+extern const struct attention_form training_attention_latent;  /* head_training_mla.c */
 
 #endif

@@ -74,11 +74,11 @@ static void move(struct head_training *t, struct move_heads_params params, int32
 static void keys(struct head_training *t, int32_t k, int32_t layer) {
   struct layer_step *s = &t->steps[k].layers[layer];
   const struct head_sizes *z = &t->sizes;
-  const struct row_set rows = rows_in(t, k);
-  module_forward(t, (struct module){HEAD_KV_A, layer}, s->key_raw, s->u, rows.n);
-  rotate(t, s->key_raw + z->kv_rank, &rows, tails(1, z->kv_rank + z->rope, false));
-  norm_forward(t, (struct module){HEAD_KV_A_NORM, layer}, s->latent, s->key_raw, latent_rows(t, rows.n));
-  module_forward(t, (struct module){HEAD_KV_B, layer}, t->kv, s->latent, rows.n);
+  const struct row_set rows = training_rows_in(t, k);
+  training_module_forward(t, (struct module){HEAD_KV_A, layer}, s->key_raw, s->u, rows.n);
+  training_rotate(t, s->key_raw + z->kv_rank, &rows, tails(1, z->kv_rank + z->rope, false));
+  training_norm_forward(t, (struct module){HEAD_KV_A_NORM, layer}, s->latent, s->key_raw, latent_rows(t, rows.n));
+  training_module_forward(t, (struct module){HEAD_KV_B, layer}, t->kv, s->latent, rows.n);
   move(t, plain_keys(t, s->key, t->kv), rows.n);
   move(t, values(t, s->value, t->kv), rows.n);
   move(t, shared_keys(t, s->key, s->key_raw), rows.n);
@@ -87,58 +87,58 @@ static void keys(struct head_training *t, int32_t k, int32_t layer) {
 static void keys_back(struct head_training *t, int32_t k, int32_t layer) {
   struct layer_step *s = &t->steps[k].layers[layer];
   const struct head_sizes *z = &t->sizes;
-  const struct row_set rows = rows_in(t, k);
+  const struct row_set rows = training_rows_in(t, k);
   const struct norm_rows norm = latent_rows(t, rows.n);
   const struct move_heads_params all = shared_keys(t, s->d_key, t->d_latent);
   struct move_heads_params sum = turned(all, t->d_latent + z->kv_rank, s->d_key + z->nope);
   float *d_normed = s->latent; /* read by kv_b's gradient, then overwritten */
   move(t, turned(plain_keys(t, NULL, t->kv), t->kv, s->d_key), rows.n);
   move(t, turned(values(t, NULL, t->kv), t->kv + z->nope, s->d_value), rows.n);
-  module_back_w(t, (struct module){HEAD_KV_B, layer}, t->kv, s->latent, rows.n);
-  module_back_x(t, (struct module){HEAD_KV_B, layer}, d_normed, t->kv, rows.n, 0);
-  norm_back(t, (struct module){HEAD_KV_A_NORM, layer}, t->d_latent, d_normed, s->key_raw, &norm);
+  training_module_back_w(t, (struct module){HEAD_KV_B, layer}, t->kv, s->latent, rows.n);
+  training_module_back_x(t, (struct module){HEAD_KV_B, layer}, d_normed, t->kv, rows.n, 0);
+  training_norm_back(t, (struct module){HEAD_KV_A_NORM, layer}, t->d_latent, d_normed, s->key_raw, &norm);
   sum.n_heads = 1;
   move(t, sum, rows.n);
   sum.n_heads = z->n_heads - 1;
   sum.x += z->key;
   sum.accumulate = true;
   move(t, sum, rows.n);
-  rotate(t, t->d_latent + z->kv_rank, &rows, tails(1, z->kv_rank + z->rope, true));
-  module_back_w(t, (struct module){HEAD_KV_A, layer}, t->d_latent, s->u, rows.n);
-  module_back_x(t, (struct module){HEAD_KV_A, layer}, t->d_u, t->d_latent, rows.n, 0);
+  training_rotate(t, t->d_latent + z->kv_rank, &rows, tails(1, z->kv_rank + z->rope, true));
+  training_module_back_w(t, (struct module){HEAD_KV_A, layer}, t->d_latent, s->u, rows.n);
+  training_module_back_x(t, (struct module){HEAD_KV_A, layer}, t->d_u, t->d_latent, rows.n, 0);
 }
 
 static void queries(struct head_training *t, int32_t k, int32_t layer) {
   struct layer_step *s = &t->steps[k].layers[layer];
   const struct head_sizes *z = &t->sizes;
-  const struct row_set rows = rows_out(t, k, layer);
+  const struct row_set rows = training_rows_out(t, k, layer);
   if (z->q_rank > 0) {
-    module_forward(t, (struct module){HEAD_Q_A, layer}, s->q_raw, s->u_out, rows.n);
-    norm_forward(t, (struct module){HEAD_Q_A_NORM, layer}, s->q_low, s->q_raw, low_rows(t, rows.n));
-    module_forward(t, (struct module){HEAD_Q_B, layer}, s->q, s->q_low, rows.n);
+    training_module_forward(t, (struct module){HEAD_Q_A, layer}, s->q_raw, s->u_out, rows.n);
+    training_norm_forward(t, (struct module){HEAD_Q_A_NORM, layer}, s->q_low, s->q_raw, low_rows(t, rows.n));
+    training_module_forward(t, (struct module){HEAD_Q_B, layer}, s->q, s->q_low, rows.n);
   } else {
-    module_forward(t, (struct module){HEAD_Q, layer}, s->q, s->u_out, rows.n);
+    training_module_forward(t, (struct module){HEAD_Q, layer}, s->q, s->u_out, rows.n);
   }
-  rotate(t, s->q + z->nope, &rows, tails(z->n_heads, z->key, false));
+  training_rotate(t, s->q + z->nope, &rows, tails(z->n_heads, z->key, false));
 }
 
 static void queries_back(struct head_training *t, int32_t k, int32_t layer, float *d_x, float beta) {
   struct layer_step *s = &t->steps[k].layers[layer];
   const struct head_sizes *z = &t->sizes;
-  const struct row_set rows = rows_out(t, k, layer);
+  const struct row_set rows = training_rows_out(t, k, layer);
   const struct norm_rows norm = low_rows(t, rows.n);
-  rotate(t, t->d_q + z->nope, &rows, tails(z->n_heads, z->key, true));
+  training_rotate(t, t->d_q + z->nope, &rows, tails(z->n_heads, z->key, true));
   struct module first = {z->q_rank > 0 ? HEAD_Q_A : HEAD_Q, layer};
   const float *d_first = t->d_q;
   if (z->q_rank > 0) {
-    module_back_w(t, (struct module){HEAD_Q_B, layer}, t->d_q, s->q_low, rows.n);
-    module_back_x(t, (struct module){HEAD_Q_B, layer}, t->d_low, t->d_q, rows.n, 0);
-    norm_back(t, (struct module){HEAD_Q_A_NORM, layer}, t->d_low, t->d_low, s->q_raw, &norm);
+    training_module_back_w(t, (struct module){HEAD_Q_B, layer}, t->d_q, s->q_low, rows.n);
+    training_module_back_x(t, (struct module){HEAD_Q_B, layer}, t->d_low, t->d_q, rows.n, 0);
+    training_norm_back(t, (struct module){HEAD_Q_A_NORM, layer}, t->d_low, t->d_low, s->q_raw, &norm);
     d_first = t->d_low;
   }
-  module_back_w(t, first, d_first, s->u_out, rows.n);
-  module_back_x(t, first, d_x, d_first, rows.n, beta);
+  training_module_back_w(t, first, d_first, s->u_out, rows.n);
+  training_module_back_x(t, first, d_x, d_first, rows.n, beta);
 }
 
-const struct attention_form attention_latent = {
+const struct attention_form training_attention_latent = {
     .keys = keys, .queries = queries, .keys_back = keys_back, .queries_back = queries_back};

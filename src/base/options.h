@@ -47,7 +47,7 @@ struct options_result {
 };
 enum eaglet_status options_parse(const struct options_spec *spec, int argc, char **argv, struct options_result *result,
                                  struct eaglet_error *err) MUST_USE;
-/* Frees what a config file brought: its strings die here. Not needed when the process is about to end. */
+/* Frees what a config file brought: its strings die here. */
 void options_release(struct options_result *result);
 struct eaglet_text options_help(const struct options_spec *spec);
 struct eaglet_text options_resolved_ini(const struct options_spec *spec); /* every option with its value, for run.ini */

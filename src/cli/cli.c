@@ -26,6 +26,9 @@ int cli_parse(struct cli *cli, const struct options_spec *spec, int argc, char *
   }
   struct eaglet_error err = {0};
   enum eaglet_status status = options_parse(spec, argc, argv, result, &err);
+  cli->parsed = *result;
+  result->owned = NULL;
+  result->n_owned = 0;
   if (status != EAGLET_OK) {
     fprintf(stderr, "eaglet %s: %s\n", spec->command, err.message);
     fprintf(stderr, "usage: eaglet %s %s  (--help tells more)\n", spec->command, spec->usage);

@@ -23,6 +23,7 @@ struct cli {
   /* When set, commands only show their spec to it and return (help pages, man pages, completion). */
   void (*visit)(struct cli *cli, const struct options_spec *spec);
   struct buffer *visited;
+  struct options_result parsed; /* holds what options of a --config file point to, until the command is over */
 };
 
 typedef int (*cli_command)(struct cli *cli, int argc, char **argv);

@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
     env_read(&cli.env);
     common_options(&cli);
     int code = e->run(&cli, argc - 1, argv + 1);
+    options_release(&cli.parsed);
     env_clear(&cli.env);
     return code;
   }

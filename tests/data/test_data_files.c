@@ -445,7 +445,7 @@ static void test_account(void **state) {
                              "{\"id\":1,\"conversations\":[{\"from\":\"human\",\"value\":\"q\"},{\"from\":\"gpt\",\"value\":\"a\"}],\"system\":\"s\"}\n"
                              "{\"prompt\":\"q\",\"completion\":\"a\",\"score\":2}\n[{\"role\":\"observation\",\"content\":\"x\"}]\n");
   json_t *rows = json_array(), *described,
-         *expected = json_loads("{\"files\":1,\"files_ignored\":[],\"fields_used\":[\"conversations\",\"system\",\"prompt\",\"completion\"],\"fields_ignored\":[\"id\",\"score\"],"
+         *expected = json_loads("{\"ids_twice\":0,\"first_id_twice\":\"\",\"files\":1,\"files_ignored\":[],\"fields_used\":[\"conversations\",\"system\",\"prompt\",\"completion\"],\"fields_ignored\":[\"id\",\"score\"],"
                                 "\"roles\":{\"human\":\"user\",\"gpt\":\"assistant\",\"user\":\"user\",\"assistant\":\"assistant\",\"observation\":\"tool\"},\"bad_rows\":0,\"bad\":{}}",
                                 0, NULL);
   struct eaglet_error err = {0};

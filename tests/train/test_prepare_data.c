@@ -45,7 +45,7 @@ static void test_account(void **state) {
   params.map = "messages=dialog,role=speaker,user=client,assistant=bot";
   prepare_fails(&params, EAGLET_E_INPUT, "data.jsonl:2: row: line 2");
   params.bad_percent_max = 50;
-  json_t *report = prepare_ok(&params), *expected = json_loads("{\"files\":1,\"files_ignored\":[],\"fields_used\":[\"dialog\"],\"fields_ignored\":[\"id\"],"
+  json_t *report = prepare_ok(&params), *expected = json_loads("{\"ids_twice\":0,\"first_id_twice\":\"\",\"files\":1,\"files_ignored\":[],\"fields_used\":[\"dialog\"],\"fields_ignored\":[\"id\"],"
                                                                "\"roles\":{\"client\":\"user\",\"bot\":\"assistant\"},\"bad_rows\":1,\"bad\":{\"not JSON\":1}}", 0, NULL);
   if (!json_equal(json_object_get(report, "reading"), expected)) fail_msg("found %s", json_dumps(json_object_get(report, "reading"), 0));
   json_decref(report);

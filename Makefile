@@ -22,7 +22,7 @@ setup:
 build: setup
 	@tools/build $(BUILD) -Dwerror=$(WERROR) --prefix=$(PREFIX)
 test: build
-	@$(if $(SANITIZED),tools/build $(SANITIZED) -Dwerror=$(WERROR) -Db_sanitize=address$(comma)undefined -Db_lundef=false -Doptimization=1 -Dc_args=-g1)
+	@$(if $(SANITIZED),tools/build $(SANITIZED) -Dwerror=$(WERROR) -Db_sanitize=address$(comma)undefined -Db_lundef=false -Doptimization=2 -Dc_args=-g1)
 	@tools/run_tests $(BUILD) $(SANITIZED)
 demo: build
 	@EAGLET=$(BUILD)/eaglet tools/demo.sh

@@ -16,11 +16,9 @@ say "1. what is it? (inspect) and are its hidden states captured right? (verify)
 "$eaglet" verify "$model"
 
 say "2. conversations answered by the target itself, with an exact loss mask (prepare --regenerate)"
-if [ ! -f "$dir/data/manifest.json" ]; then
-  "$eaglet" prepare "$model" --data samples/dialogue.jsonl samples/arithmetic.jsonl samples/open.jsonl \
-    --regenerate --max-tokens 96 --concurrency 32 --out "$dir/data" --json > "$dir/prepare.json.tmp"
-  mv "$dir/prepare.json.tmp" "$dir/prepare.json"
-fi
+"$eaglet" prepare "$model" --data samples/dialogue.jsonl samples/arithmetic.jsonl samples/open.jsonl \
+  --regenerate --max-tokens 96 --concurrency 32 --out "$dir/data" --json > "$dir/prepare.json.tmp"
+mv "$dir/prepare.json.tmp" "$dir/prepare.json"
 
 say "3. the draft vocabulary (vocab)"
 "$eaglet" vocab --data "$dir/data" --size 2048 --out "$dir/vocab.safetensors"

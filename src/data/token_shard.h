@@ -43,6 +43,8 @@ enum eaglet_status token_writer_add(struct token_writer *writer, const struct to
                                     bool validation, struct eaglet_error *err) MUST_USE;
 enum eaglet_status token_writer_commit(struct token_writer *writer, const json_t *report,
                                        struct eaglet_error *err) MUST_USE; /* writes counts and manifest */
+/* {source: {rows, tokens, trained_tokens}} of what was added so far; the caller's. */
+json_t *token_writer_sources(const struct token_writer *writer);
 void token_writer_free(struct token_writer *writer);
 
 struct token_store {

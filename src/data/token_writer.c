@@ -237,14 +237,25 @@ static enum eaglet_status write_counts(const struct token_writer *w, struct eagl
   return status;
 }
 
+static json_t *describe_group(const struct group_counts *g) {
+  return json_pack("{sI sI sI}", "rows", (json_int_t)g->n_rows, "tokens", (json_int_t)g->n_tokens, "trained_tokens", (json_int_t)g->n_trained);
+}
+
 static json_t *describe_groups(const struct group_list *list) {
   json_t *array = json_array();
   for (int32_t i = 0; i < list->n; i++) {
-    const struct group_counts *g = &list->groups[i];
-    json_array_append_new(array, json_pack("{ss sI sI sI}", "name", g->name, "rows", (json_int_t)g->n_rows, "tokens",
-                                           (json_int_t)g->n_tokens, "trained_tokens", (json_int_t)g->n_trained));
+    json_t *entry = json_pack("{ss}", "name", list->groups[i].name), *counts = describe_group(&list->groups[i]);
+    json_object_update(entry, counts);
+    json_decref(counts);
+    json_array_append_new(array, entry);
   }
   return array;
+}
+
+json_t *token_writer_sources(const struct token_writer *w) {
+  json_t *sources = json_object();
+  for (int32_t i = 0; i < w->sources.n; i++) json_object_set_new(sources, w->sources.groups[i].name, describe_group(&w->sources.groups[i]));
+  return sources;
 }
 
 static void complete_manifest(struct token_writer *w, const json_t *report) {

@@ -102,6 +102,12 @@ enum eaglet_status rows_from_template(struct row_list *list, const char **reason
   return EAGLET_OK;
 }
 
+void rows_from_ids(struct row_list *list, const struct conversation *conversation) {
+  struct row_tokens *row = list_grow(list);
+  row_append(row, conversation->ids, conversation->n_ids, 0);
+  if (conversation->n_ids > 0) memcpy(row->mask, conversation->mask, conversation->n_ids);
+}
+
 /* ---- from what the target wrote ---- */
 
 /* Ids [*from, *to) of a reply are trained; a reply whose thinking has no end is all answer. */

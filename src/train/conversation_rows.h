@@ -25,6 +25,8 @@ enum eaglet_status rows_from_template(struct row_list *list, const char **reason
 /* A prompt that continues the row so far, id by id, goes on in that row; another begins a new one. */
 enum eaglet_status rows_from_replies(struct row_list *list, const struct renderer *renderer, const struct conversation *conversation,
                                      const struct reply_list *replies, struct eaglet_error *err) MUST_USE;
+/* The one row of a conversation that is token ids, which stay the conversation's too. */
+void rows_from_ids(struct row_list *list, const struct conversation *conversation);
 /* Cuts to n_max tokens and says whether there was something to cut; a reply that is cut is not trained, so that no head learns to stop
  * where the data did. *reply_cut: whether one was. */
 bool row_clip(struct row_tokens *row, size_t n_max, bool *reply_cut);

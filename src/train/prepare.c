@@ -13,7 +13,6 @@
 #include "train/overlap.h"
 #include "train/prepared_before.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +26,6 @@
 #define BATCH_BYTES ((size_t)4 << 20)
 #define REPORT_SECONDS 0.25
 
-struct source_count {
-  char name[CONVERSATION_SOURCE_MAX];
-  uint64_t n_rows, n_tokens, n_trained;
-};
-
 struct preparation {
   struct eaglet_prepare_params params; /* defaults filled in */
   struct target_facts facts;
@@ -41,8 +35,6 @@ struct preparation {
   struct regeneration *regeneration;
   struct overlap overlap;
   struct hash_set seen;
-  struct source_count sources[SOURCES_MAX];
-  int32_t n_sources;
   uint64_t n_conversations, n_kept, n_validation, n_tokens, n_trained, n_special, n_endless; /* n_conversations: with a row that was kept */
   uint64_t n_clipped, n_replies_cut;                    /* kept rows that were cut; replies that a cut took or shortened */
   uint64_t n_replies, n_reply_tokens, n_unended, n_split; /* of the regeneration */
@@ -60,19 +52,6 @@ static bool is_validation(const struct preparation *p, const struct row_tokens *
   return p->n_kept > 0 && random_uniform(p->params.seed, hash, 0) < p->params.validation;
 }
 
-static enum eaglet_status count_source(struct preparation *p, const char *name, size_t n, uint64_t n_trained,
-                                       struct eaglet_error *err) {
-  int32_t i = 0;
-  while (i < p->n_sources && strcmp(p->sources[i].name, name) != 0) i++;
-  if (i == SOURCES_MAX)
-    FAIL(err, EAGLET_E_INPUT, "source '%s': expected at most %d sources, found more", name, SOURCES_MAX);
-  if (i == p->n_sources) snprintf(p->sources[p->n_sources++].name, CONVERSATION_SOURCE_MAX, "%s", name);
-  p->sources[i].n_rows++;
-  p->sources[i].n_tokens += n;
-  p->sources[i].n_trained += n_trained;
-  return EAGLET_OK;
-}
-
 static enum eaglet_status keep_row(struct preparation *p, const struct row_tokens *tokens, const struct row_origin *origin,
                                    bool validation, struct eaglet_error *err) {
   struct token_row row = {.tokens = tokens->ids, .mask = tokens->mask, .n = (int32_t)tokens->n};
@@ -84,7 +63,6 @@ static enum eaglet_status keep_row(struct preparation *p, const struct row_token
     return EAGLET_OK;
   }
   TRY(token_writer_add(p->writer, &row, origin, validation, err));
-  TRY(count_source(p, origin->source, tokens->n, n_trained, err));
   p->n_kept++;
   p->n_validation += validation;
   p->n_tokens += tokens->n;
@@ -112,6 +90,7 @@ struct item {
   struct conversation conversation;
   struct reply_list replies; /* of the target, when regenerated */
   struct row_list rows;
+  const char *language;
   const char *reason; /* why it has no rows */
   enum eaglet_status status;
   struct eaglet_error err;
@@ -139,7 +118,11 @@ static void batch_drop_last(struct batch *batch) {
 
 /* Touches nothing but the item: items are made on all threads at once. */
 static void make_rows(const struct preparation *p, struct item *item) {
-  if (item->conversation.ids) return;
+  item->language = language_of_messages(item->conversation.messages);
+  if (item->conversation.ids) {
+    rows_from_ids(&item->rows, &item->conversation);
+    return;
+  }
   item->reason = overlap_found(&p->overlap, item->conversation.messages) ? "overlaps a prompt of --keep-out" : NULL;
   if (item->reason) return;
   item->status = p->params.regenerate
@@ -155,27 +138,21 @@ static void count_replies(struct preparation *p, const struct reply_list *replie
   }
 }
 
-/* A row that is token ids already, as it is. That the target's tokenizer made them cannot be checked, only that it could have. */
-static enum eaglet_status add_given_tokens(struct preparation *p, const struct conversation *conversation, const struct row_origin *origin,
-                                           struct eaglet_error *err) {
-  struct row_tokens row = {.ids = conversation->ids, .mask = conversation->mask, .n = conversation->n_ids};
-  uint64_t n_before = p->n_kept;
-  for (size_t i = 0; i < row.n; i++) {
-    if (row.ids[i] >= p->facts.n_vocab)
+/* That the target's tokenizer made the ids of a row that has them already cannot be checked, only that it could have. */
+static enum eaglet_status check_given(struct preparation *p, const struct conversation *conversation, struct eaglet_error *err) {
+  for (size_t i = 0; i < conversation->n_ids; i++) {
+    if (conversation->ids[i] >= p->facts.n_vocab)
       FAIL(err, EAGLET_E_INPUT, "%s:%llu: token id %d at %zu: expected ids below %d, the target's vocabulary", conversation->path,
-           (unsigned long long)conversation->line, row.ids[i], i, p->facts.n_vocab);
+           (unsigned long long)conversation->line, conversation->ids[i], i, p->facts.n_vocab);
   }
   count_up(p->intake.notes, "token ids as given: that they are this tokenizer's was not checked", 1);
-  TRY(add_row(p, &row, origin, is_validation(p, &row), err));
-  p->n_conversations += p->n_kept > n_before;
   return EAGLET_OK;
 }
 
 static enum eaglet_status add_item(struct preparation *p, struct item *item, struct eaglet_error *err) {
-  const struct row_origin origin = {.source = item->conversation.source,
-                                    .language = language_of_messages(item->conversation.messages)};
+  const struct row_origin origin = {.source = item->conversation.source, .language = item->language};
   uint64_t n_before = p->n_kept;
-  if (item->conversation.ids) return add_given_tokens(p, &item->conversation, &origin, err);
+  if (item->conversation.ids) TRY(check_given(p, &item->conversation, err));
   if (item->status == EAGLET_E_INPUT) {
     intake_refused(&p->intake, &item->conversation, &item->err);
     return EAGLET_OK;
@@ -198,8 +175,8 @@ static enum eaglet_status add_item(struct preparation *p, struct item *item, str
 
 static enum eaglet_status batch_finish(struct preparation *p, struct batch *batch, struct eaglet_error *err) {
   enum eaglet_status status = EAGLET_OK;
-  int n_threads = p->params.threads > 0 ? p->params.threads : omp_get_max_threads(), n = (int)batch->n;
-#pragma omp parallel for schedule(dynamic, 4) num_threads(n_threads)
+  int n = (int)batch->n;
+#pragma omp parallel for schedule(dynamic, 4) num_threads(p->params.threads)
   for (int i = 0; i < n; i++) make_rows(p, &batch->items[i]);
   for (size_t i = 0; i < batch->n && status == EAGLET_OK; i++) status = add_item(p, &batch->items[i], err);
   batch_clear(batch);
@@ -329,13 +306,7 @@ static json_t *make_manifest(const struct preparation *p) {
 }
 
 static json_t *make_report(const struct preparation *p) {
-  json_t *sources = json_object();
-  for (int32_t i = 0; i < p->n_sources; i++) {
-    const struct source_count *s = &p->sources[i];
-    json_object_set_new(sources, s->name,
-                        json_pack("{sI sI sI}", "rows", (json_int_t)s->n_rows, "tokens", (json_int_t)s->n_tokens,
-                                  "trained_tokens", (json_int_t)s->n_trained));
-  }
+  json_t *sources = token_writer_sources(p->writer);
   json_t *report =
       json_pack("{sI sI sI sI sI sI sI sI sI sf sI sO sO sO so}", "rows_read", (json_int_t)p->intake.n_read, "rows_kept",
                 (json_int_t)p->n_kept, "conversations_kept", (json_int_t)p->n_conversations, "rows_validation", (json_int_t)p->n_validation,
@@ -386,6 +357,7 @@ static enum eaglet_status resolve(struct eaglet_prepare_params *s, const struct 
   if (s->validation >= 1) FAIL(err, EAGLET_E_USAGE, "validation: expected a share below 1, found %g", s->validation);
   if (s->reply_tokens_max <= 0) s->reply_tokens_max = REPLY_TOKENS_DEFAULT;
   if (s->concurrency <= 0) s->concurrency = CONCURRENCY_DEFAULT;
+  if (s->threads <= 0) s->threads = threads_available();
   if (s->trained_max <= 0) s->trained_max = TRAINED_MAX_DEFAULT;
   return EAGLET_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -185,4 +186,37 @@ enum eaglet_status json_get_string_or(const char **value, const char *fallback, 
   if (field && !json_is_string(field)) return wrong_type(field, key, "string", what, err);
   *value = field ? json_string_value(field) : fallback;
   return EAGLET_OK;
+}
+
+static void add_id(int32_t *ids, int32_t *n, int32_t n_max, const json_t *value, int32_t n_vocab) {
+  json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+  if (id < 0 || id >= n_vocab) return;
+  for (int32_t i = 0; i < *n; i++) {
+    if (ids[i] == id) return;
+  }
+  if (*n < n_max) ids[(*n)++] = (int32_t)id;
+}
+
+void json_add_eos_ids(int32_t *ids, int32_t *n, int32_t n_max, const json_t *config, int32_t n_vocab) {
+  const json_t *eos = json_object_get(config, "eos_token_id");
+  size_t i;
+  json_t *value;
+  add_id(ids, n, n_max, eos, n_vocab);
+  json_array_foreach(eos, i, value) add_id(ids, n, n_max, value, n_vocab);
+}
+
+static char *text_or_nothing(const json_t *value) { return value ? json_dump(value, 0).data : memory_copy_string("nothing"); }
+
+const char *json_first_difference(const json_t *expected, const json_t *found, char **a, char **b) {
+  const char *key;
+  json_t *value;
+  *a = *b = NULL;
+  json_object_foreach((json_t *)expected, key, value) {
+    const json_t *other = json_object_get(found, key);
+    if (other && json_equal(value, other)) continue;
+    *a = text_or_nothing(value);
+    *b = text_or_nothing(other);
+    return key;
+  }
+  return NULL;
 }

@@ -23,4 +23,12 @@ enum eaglet_status json_get_double_or(double *value, double fallback, const json
 enum eaglet_status json_get_bool_or(bool *value, bool fallback, const json_t *object, const char *key, const char *what, struct eaglet_error *err) MUST_USE;
 enum eaglet_status json_get_string_or(const char **value, const char *fallback, const json_t *object, const char *key, const char *what, struct eaglet_error *err) MUST_USE;
 
+/* Appends what "eos_token_id" of a config names, a number or a list of them, to ids [*n]: those below n_vocab that are not there yet, up to
+ * n_max in all. A config without it, and other values, say nothing. */
+void json_add_eos_ids(int32_t *ids, int32_t *n, int32_t n_max, const json_t *config, int32_t n_vocab);
+
+/* The first key whose value in found is not the one in expected (borrowed from expected), NULL when there is none. *a and *b are then both values as
+ * text, "nothing" for an absent one; the caller's to free. Keys that only found has do not count. */
+const char *json_first_difference(const json_t *expected, const json_t *found, char **a, char **b);
+
 #endif

@@ -86,7 +86,7 @@ static enum eaglet_status sample_write(const struct feature_block *b, size_t r, 
   if (status == EAGLET_OK) {
     char hash[HASH_TEXT_BYTES], *path = sample_path(b->directory, b->first_row + r);
     struct safetensors_writer *file = safetensors_writer_create();
-    hash_text(hash, file_hash(ids, n * sizeof *ids, file_hash(states, length, 0)));
+    sample_hash_text(hash, states, length, ids, n * sizeof *ids);
     safetensors_writer_metadata(file, "xxh3", hash);
     safetensors_writer_add(file, "hidden_states", layout->dtype, 3, (const int64_t[]){row->n, layout->n_states + 1, layout->hidden}, states);
     safetensors_writer_add(file, "token_ids", DTYPE_I64, 1, (const int64_t[]){row->n}, ids);

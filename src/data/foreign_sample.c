@@ -218,6 +218,10 @@ void foreign_sample_states(const struct foreign_sample *s, float *states) {
   }
 }
 
+void sample_hash_text(char text[HASH_TEXT_BYTES], const void *states, size_t n_states, const void *ids, size_t n_ids) {
+  hash_text(text, file_hash(ids, n_ids, file_hash(states, n_states, 0)));
+}
+
 void foreign_sample_close(struct foreign_sample *s) {
   safetensors_close(&s->file);
   *s = (struct foreign_sample){0};

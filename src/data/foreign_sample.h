@@ -28,6 +28,8 @@ enum eaglet_status foreign_sample_open(struct foreign_sample *sample, const char
 enum eaglet_status foreign_sample_ids(const struct foreign_sample *sample, int32_t *ids, struct eaglet_error *err) MUST_USE;
 enum eaglet_status foreign_sample_mask(const struct foreign_sample *sample, uint8_t *mask, struct eaglet_error *err) MUST_USE;
 void foreign_sample_states(const struct foreign_sample *sample, float *states); /* [n_tokens, n_slots * hidden] */
+/* The checksum that samples of ours carry in their metadata: of the bytes of hidden_states, then of token_ids. */
+void sample_hash_text(char text[HASH_TEXT_BYTES], const void *states, size_t n_states, const void *ids, size_t n_ids);
 void foreign_sample_close(struct foreign_sample *sample);
 
 #endif

@@ -323,3 +323,10 @@ void arch_clear(struct arch *arch) {
   free(arch->features.layers);
   *arch = (struct arch){0};
 }
+
+int32_t arch_stop_ids(int32_t ids[ARCH_STOPS_MAX], const struct arch *arch, const struct checkpoint *checkpoint) {
+  const json_t *places[] = {checkpoint->generation_config, arch->config, arch->outer[0], arch->outer[1]};
+  int32_t n = 0;
+  for (size_t p = 0; p < sizeof places / sizeof *places; p++) json_add_eos_ids(ids, &n, ARCH_STOPS_MAX, places[p], arch->features.n_vocab);
+  return n;
+}

@@ -130,6 +130,10 @@ struct arch {
  * the config field (decision 5). */
 enum eaglet_status arch_resolve(struct arch *arch, const struct checkpoint *checkpoint, struct eaglet_error *err) MUST_USE;
 void arch_clear(struct arch *arch);
+/* The ids at which the target stops, of every place that names some (generation_config.json and the configs of all wrappers): a stop that is
+ * missed costs more than one too many. Returns how many. */
+#define ARCH_STOPS_MAX 16
+int32_t arch_stop_ids(int32_t ids[ARCH_STOPS_MAX], const struct arch *arch, const struct checkpoint *checkpoint);
 
 /* The rope of a plain decoder's config (a draft head's): every scaling of the targets', the same defaults. Silent. what: path of the
  * config, for messages. Lists of factors are borrowed from config. */

@@ -11,30 +11,6 @@
 
 #define POSITIONS_DEFAULT 4096
 
-static void add_stop_id(struct model *model, const json_t *value) {
-  if (!json_is_integer(value)) return;
-  json_int_t id = json_integer_value(value);
-  if (id < 0 || id >= model->arch.features.n_vocab) return;
-  for (int32_t i = 0; i < model->n_stop_ids; i++) {
-    if (model->stop_ids[i] == id) return;
-  }
-  if (model->n_stop_ids < (int32_t)(sizeof model->stop_ids / sizeof *model->stop_ids))
-    model->stop_ids[model->n_stop_ids++] = (int32_t)id;
-}
-
-/* Union of every place that names end tokens: a stop that is missed costs more than one too many. */
-static void read_stop_ids(struct model *model) {
-  const json_t *places[] = {model->checkpoint.generation_config, model->arch.config, model->arch.outer[0],
-                            model->arch.outer[1]};
-  for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-    const json_t *eos = json_object_get(places[p], "eos_token_id");
-    size_t i;
-    json_t *value;
-    add_stop_id(model, eos);
-    json_array_foreach(eos, i, value) add_stop_id(model, value);
-  }
-}
-
 /* Tables over positions: how long contexts may be, rotations, scales of queries. */
 static enum eaglet_status open_positions(struct model *model, int32_t wanted, struct eaglet_error *err) {
   const struct features *f = &model->arch.features;
@@ -65,7 +41,7 @@ static enum eaglet_status open_steps(struct model *model, const struct model_par
   TRY(quantization_read(&model->quantization, &model->arch, &model->checkpoint, err));
   TRY(model_bind(model, err));
   TRY(model_check_unused(model, err));
-  read_stop_ids(model);
+  model->n_stop_ids = arch_stop_ids(model->stop_ids, &model->arch, &model->checkpoint);
   return open_positions(model, params->positions_max, err);
 }
 

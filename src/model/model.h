@@ -95,7 +95,7 @@ struct model {
   struct nibble_check nibbles;
   size_t n_ignored;                               /* tensors of other modalities, prediction layers ... */
   uint64_t ignored_bytes;
-  int32_t stop_ids[16], n_stop_ids;               /* union of generation_config and config eos ids (Kimi adds <|im_end|> there) */
+  int32_t stop_ids[ARCH_STOPS_MAX], n_stop_ids;   /* union of generation_config and config eos ids (Kimi adds <|im_end|> there) */
 };
 
 struct model_params {

@@ -60,40 +60,28 @@ static enum eaglet_status open_json_file(struct chat_template *t, const char *pa
 
 /* ---- stop ids ---- */
 
-static void add_stop(struct chat_template *t, const json_t *value) {
-  json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-  if (id >= 0 && id < tokenizer_n_ids(t->tokenizer) && !template_is_stop(t, (int32_t)id)) token_list_append(&t->stops, (int32_t)id);
-}
-
-static void add_stops(struct chat_template *t, const json_t *config) {
-  const json_t *eos = json_object_get(config, "eos_token_id");
-  size_t i;
-  json_t *value;
-  add_stop(t, eos);
-  json_array_foreach(eos, i, value) add_stop(t, value);
-}
-
 /* Of generation_config.json and the configs, and the tokenizer's own eos_token. A file that is missing or unsound says nothing here. */
 static void read_stops(struct chat_template *t, const char *directory) {
   static const char *const names[] = {"generation_config.json", "config.json"};
+  int32_t n_ids = tokenizer_n_ids(t->tokenizer);
   for (size_t i = 0; directory && i < sizeof names / sizeof *names; i++) {
     char *path = file_join(directory, names[i]);
     json_t *config = NULL;
     if (file_exists(path) && json_parse_file(&config, path, NULL) == EAGLET_OK) {
-      add_stops(t, config);
-      add_stops(t, json_object_get(config, "text_config"));
+      json_add_eos_ids(t->stops, &t->n_stops, STOPS_MAX, config, n_ids);
+      json_add_eos_ids(t->stops, &t->n_stops, STOPS_MAX, json_object_get(config, "text_config"), n_ids);
     }
     json_decref(config);
     free(path);
   }
   const char *eos = tokenizer_named(t->tokenizer, "eos_token");
   int32_t id = *eos ? tokenizer_special_id(t->tokenizer, eos) : -1;
-  if (id >= 0 && !template_is_stop(t, id)) token_list_append(&t->stops, id);
+  if (id >= 0 && !template_is_stop(t, id) && t->n_stops < STOPS_MAX) t->stops[t->n_stops++] = id;
 }
 
 bool template_is_stop(const struct chat_template *t, int32_t id) {
-  for (size_t i = 0; i < t->stops.n; i++) {
-    if (t->stops.ids[i] == id) return true;
+  for (int32_t i = 0; i < t->n_stops; i++) {
+    if (t->stops[i] == id) return true;
   }
   return false;
 }
@@ -141,7 +129,6 @@ void chat_template_close(struct chat_template *template_) {
   if (!template_) return;
   jinja_free(template_->program);
   jinja_free(template_->program_tools);
-  token_list_clear(&template_->stops);
   free(template_);
 }
 
@@ -363,13 +350,13 @@ static void job_close(struct chat_job *job) {
   token_list_clear(&job->ends);
 }
 
-static enum eaglet_status make_rows(const struct chat_template *t, const struct chat_tokenize_params *params, bool one_row,
-                                    struct chat_rows *rows, struct eaglet_error *err) {
+enum eaglet_status chat_template_rows(const struct chat_template *template_, const struct chat_tokenize_params *params,
+                                      struct chat_rows *rows, struct eaglet_error *err) {
   struct chat_job job;
   *rows = (struct chat_rows){0};
-  TRY(job_open(&job, t, params, err));
-  enum eaglet_status status = template_rows(&job, one_row, rows);
-  int n_special = status == EAGLET_OK ? count_special(t->tokenizer, &job.index, (int)json_array_size(job.messages)) : 0;
+  TRY(job_open(&job, template_, params, err));
+  enum eaglet_status status = template_rows(&job, rows);
+  int n_special = status == EAGLET_OK ? count_special(template_->tokenizer, &job.index, (int)json_array_size(job.messages)) : 0;
   for (size_t i = 0; i < rows->n; i++) rows->rows[i].n_special_in_content = n_special;
   job_close(&job);
   if (status != EAGLET_OK) chat_rows_clear(rows);
@@ -378,18 +365,15 @@ static enum eaglet_status make_rows(const struct chat_template *t, const struct 
 
 enum eaglet_status chat_template_tokenize(const struct chat_template *template_, const struct chat_tokenize_params *params,
                                           struct chat_tokens *tokens, struct eaglet_error *err) {
+  struct chat_tokenize_params whole = *params;
   struct chat_rows rows;
   *tokens = (struct chat_tokens){0};
-  TRY(make_rows(template_, params, true, &rows, err));
+  whole.one_row = true;
+  TRY(chat_template_rows(template_, &whole, &rows, err));
   ASSERT(rows.n == 1);
   *tokens = rows.rows[0];
   free(rows.rows);
   return EAGLET_OK;
-}
-
-enum eaglet_status chat_template_rows(const struct chat_template *template_, const struct chat_tokenize_params *params,
-                                      struct chat_rows *rows, struct eaglet_error *err) {
-  return make_rows(template_, params, false, rows, err);
 }
 
 enum eaglet_status chat_template_ids(const struct chat_template *template_, const struct chat_tokenize_params *params,

@@ -60,20 +60,22 @@ struct chat_tokenize_params {
   struct chat_params chat;
   bool special_in_content; /* special-token text inside messages becomes special tokens; default: it stays ordinary text */
   bool last_turn_only;     /* train only the last reply */
+  bool one_row;            /* the whole conversation is one row. A reply that the template writes differently there than when it was given is
+                              masked by what is there, when its end-of-turn token is the same, else not at all: for looking at, or
+                              for templates known to keep history */
   enum chat_part part;
 };
-/* The whole conversation as one row. A reply that the template writes differently there than when it was given is masked by what is there,
- * when its end-of-turn token is the same, else not at all: for looking at, or for templates known to keep history. Empty
- * conversations and ones without assistant turn give an empty mask, not an error. */
-enum eaglet_status chat_template_tokenize(const struct chat_template *template_, const struct chat_tokenize_params *params,
-                                          struct chat_tokens *tokens, struct eaglet_error *err) MUST_USE;
 struct chat_rows {
   struct chat_tokens *rows;
   size_t n;
 };
-/* Every reply as the model saw it, in as few rows as that takes (the last reply's first); n is at least 1. */
+/* Every reply as the model saw it, in as few rows as that takes (the last reply's first); n is at least 1. Empty conversations and ones
+ * without assistant turn give one row with an empty mask, not an error. */
 enum eaglet_status chat_template_rows(const struct chat_template *template_, const struct chat_tokenize_params *params,
                                       struct chat_rows *rows, struct eaglet_error *err) MUST_USE;
+/* The same with one_row. */
+enum eaglet_status chat_template_tokenize(const struct chat_template *template_, const struct chat_tokenize_params *params,
+                                          struct chat_tokens *tokens, struct eaglet_error *err) MUST_USE;
 void chat_rows_clear(struct chat_rows *rows);
 /* Token ids alone, appended: a prompt, when chat.add_generation_prompt is set. */
 enum eaglet_status chat_template_ids(const struct chat_template *template_, const struct chat_tokenize_params *params,

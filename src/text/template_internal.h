@@ -7,13 +7,15 @@
 #include "text/jinja.h"
 #include "text/template.h"
 
+#define STOPS_MAX 64
+
 struct chat_template {
   const char *file; /* name, where it was read */
   uint64_t hash;    /* of the sources */
   struct jinja_program *program;
   struct jinja_program *program_tools; /* used when tools are given; NULL: the same */
   const struct tokenizer *tokenizer;   /* borrowed */
-  struct token_list stops;             /* ids at which the model stops, as far as the directory says */
+  int32_t stops[STOPS_MAX], n_stops;   /* ids at which the model stops, as far as the directory says */
 };
 
 enum message_part { PART_OTHER, PART_CONTENT, PART_REASONING, PART_CALL };
@@ -89,7 +91,6 @@ enum eaglet_status template_reply_place_inside(struct reply_place *place, bool *
                                                const struct rendering *rendering, int message, int32_t end_id) MUST_USE;
 bool template_is_stop(const struct chat_template *t, int32_t id);
 
-/* rows of template_mask.c; one_row: chat_template_tokenize's. */
-enum eaglet_status template_rows(struct chat_job *job, bool one_row, struct chat_rows *rows) MUST_USE;
+enum eaglet_status template_rows(struct chat_job *job, struct chat_rows *rows) MUST_USE; /* of template_mask.c */
 
 #endif

@@ -187,8 +187,9 @@ static enum eaglet_status add_inside(struct row_job *row, size_t message, int32_
 }
 
 /* A reply found in its own rendering. */
-static enum eaglet_status add_placed(struct row_job *row, struct rendering *own, struct reply_place *place, bool one_row,
+static enum eaglet_status add_placed(struct row_job *row, struct rendering *own, struct reply_place *place,
                                      struct chat_rows *rows) {
+  bool one_row = row->job->params->one_row;
   if (one_row ? begins_with(&row->rendering, own, place->end) : fits(row, own, place)) {
     extend_to_stop(row, place);
   } else if (one_row) {
@@ -201,7 +202,7 @@ static enum eaglet_status add_placed(struct row_job *row, struct rendering *own,
   return EAGLET_OK;
 }
 
-static enum eaglet_status add_reply(struct row_job *row, size_t message, bool one_row, struct chat_rows *rows) {
+static enum eaglet_status add_reply(struct row_job *row, size_t message, struct chat_rows *rows) {
   struct chat_job *job = row->job;
   struct rendering own;
   struct reply_place place;
@@ -213,30 +214,30 @@ static enum eaglet_status add_reply(struct row_job *row, size_t message, bool on
     status = add_inside(row, message, -1);
   } else {
     status = template_reply_place(&place, &found, job, &own, (int)message);
-    if (status == EAGLET_OK && found) status = add_placed(row, &own, &place, one_row, rows);
+    if (status == EAGLET_OK && found) status = add_placed(row, &own, &place, rows);
   }
   template_rendering_release(&own);
   return status;
 }
 
-static enum eaglet_status add_replies(struct row_job *row, bool one_row, struct chat_rows *rows) {
+static enum eaglet_status add_replies(struct row_job *row, struct chat_rows *rows) {
   const struct chat_job *job = row->job;
   for (size_t message = json_array_size(job->messages); message-- > 0;) {
     if (!is_assistant(job->messages, message)) continue;
-    TRY(add_reply(row, message, one_row, rows));
+    TRY(add_reply(row, message, rows));
     if (job->params->last_turn_only) break;
   }
   return EAGLET_OK;
 }
 
-enum eaglet_status template_rows(struct chat_job *job, bool one_row, struct chat_rows *rows) {
+enum eaglet_status template_rows(struct chat_job *job, struct chat_rows *rows) {
   struct row_job row = {.job = job};
   struct rendering whole;
   const struct render_request request = {.n = json_array_size(job->messages),
                                          .add_generation_prompt = job->params->chat.add_generation_prompt};
   enum eaglet_status status = template_rendering_make(&whole, job, &request, job->err);
   if (status == EAGLET_OK) status = row_begin(&row, &whole);
-  if (status == EAGLET_OK) status = add_replies(&row, one_row, rows);
+  if (status == EAGLET_OK) status = add_replies(&row, rows);
   if (status == EAGLET_OK) status = row_finish(&row, rows, rows->n == 0);
   template_rendering_release(&whole);
   row_release(&row);

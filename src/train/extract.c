@@ -154,20 +154,13 @@ static enum eaglet_status check_manifest(const struct extraction *e, const json_
   json_object_set_new(expected, "format", json_string("eaglet-features"));
   if (json_object_get(found, "last") || e->layout.last == FEATURE_LAST_NONE)
     json_object_set_new(expected, "last", json_string(e->layout.last == FEATURE_LAST_NONE ? "recomputed" : "stored"));
-  const char *key;
-  json_t *value;
-  json_object_foreach(expected, key, value) {
-    const json_t *other = json_object_get(found, key);
-    if (status != EAGLET_OK || (other && json_equal(value, other))) continue;
-    struct eaglet_text a = json_dump(value, 0), b = {0};
-    if (other) b = json_dump(other, 0);
-    status =
-        error_set(err, EAGLET_E_INPUT,
-                  "%s: %s: expected %.100s, found %.100s: features of other settings; use --replace or another --out",
-                  path, key, a.data, b.data ? b.data : "nothing");
-    free(a.data);
-    free(b.data);
-  }
+  char *a, *b;
+  const char *key = json_first_difference(expected, found, &a, &b);
+  if (key)
+    status = error_set(err, EAGLET_E_INPUT,
+                       "%s: %s: expected %.100s, found %.100s: features of other settings; use --replace or another --out", path, key, a, b);
+  free(a);
+  free(b);
   json_decref(expected);
   return status;
 }

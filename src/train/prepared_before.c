@@ -27,35 +27,18 @@ enum eaglet_status prepared_add_files(json_t *inputs, bool *known, const json_t 
   return EAGLET_OK;
 }
 
-static char *describe(const char *name, const json_t *before, const json_t *now) {
-  struct eaglet_text a = {0}, b = {0};
-  if (before) a = json_dump(before, 0);
-  if (now) b = json_dump(now, 0);
-  char *text = memory_format("%s: %.120s, now %.120s", name, a.data ? a.data : "nothing", b.data ? b.data : "nothing");
-  free(a.data);
-  free(b.data);
-  return text;
-}
-
-/* The first difference of two objects, with one level of objects inside named by "settings.seed"; heap, NULL when there is none. */
+/* The first difference of two objects, objects inside named by "settings.seed"; heap, NULL when there is none. */
 static char *first_difference(const char *prefix, const json_t *before, const json_t *now) {
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)now, key, value) {
-    const json_t *other = json_object_get(before, key);
-    if (other && json_equal(value, other)) continue;
-    if (*prefix == '\0' && json_is_object(value) && json_is_object(other)) {
-      char *inner = first_difference(key, other, value);
-      if (inner) return inner;
-    }
-    char *name = *prefix ? memory_format("%s.%s", prefix, key) : memory_copy_string(key), *text = describe(name, other, value);
-    free(name);
-    return text;
-  }
-  json_object_foreach((json_t *)before, key, value) {
-    if (!json_object_get(now, key)) return describe(key, value, NULL);
-  }
-  return NULL;
+  char *then_text, *now_text;
+  const char *key = json_first_difference(now, before, &now_text, &then_text);
+  if (!key) key = json_first_difference(before, now, &then_text, &now_text); /* what only the older one has */
+  const json_t *then = json_object_get(before, key), *value = json_object_get(now, key);
+  char *text = NULL;
+  if (json_is_object(then) && json_is_object(value)) text = first_difference(key, then, value);
+  else if (key) text = memory_format("%s%s%s: %.120s, now %.120s", prefix, *prefix ? "." : "", key, then_text, now_text);
+  free(then_text);
+  free(now_text);
+  return text;
 }
 
 /* Why the directory's shards are not as they were written; heap, NULL when they are. */

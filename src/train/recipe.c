@@ -1,6 +1,8 @@
 /* recipe.c - see recipe.h. */
 #include "train/recipe.h"
 
+#include "train/settings.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -42,10 +44,6 @@ static void numbers_of(struct number numbers[NUMBERS], const struct eaglet_train
   memcpy(numbers, all, sizeof all);
 }
 
-static void double_default(double *value, double fallback) {
-  if (*value == 0) *value = fallback;
-}
-
 static enum eaglet_status check_values(const struct eaglet_train_params *s, struct eaglet_error *err) {
   struct choice choices[CHOICES];
   struct number numbers[NUMBERS];
@@ -82,11 +80,11 @@ enum eaglet_status recipe_resolve(struct eaglet_train_params *s, struct eaglet_e
   if (!s->optimizer) s->optimizer = EAGLET_OPTIMIZER_ADAMW;
   if (!s->schedule) s->schedule = EAGLET_SCHEDULE_COSINE;
   if (!s->lm_head) s->lm_head = EAGLET_LM_HEAD_FROM_TARGET;
-  double_default(&s->kl_scale, 1);
-  double_default(&s->kl_decay, 3);
-  double_default(&s->muon_lr, s->lr);
-  double_default(&s->muon_momentum, 0.95);
-  double_default(&s->decay_share, 0.2);
+  settings_default(&s->kl_scale, 1);
+  settings_default(&s->kl_decay, 3);
+  settings_default(&s->muon_lr, s->lr);
+  settings_default(&s->muon_momentum, 0.95);
+  settings_default(&s->decay_share, 0.2);
   TRY(check_values(s, err));
   return check_pairs(s, err);
 }

@@ -14,22 +14,16 @@ static int by_key(const void *a, const void *b) {
 
 static enum eaglet_status check_settings(const struct regenerated_file *file, const json_t *found,
                                          const json_t *settings, struct eaglet_error *err) {
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)settings, key, value) {
-    const json_t *other = json_object_get(found, key);
-    if (other && json_equal(value, other)) continue;
-    struct eaglet_text a = json_dump(value, 0), b = {0};
-    if (other) b = json_dump(other, 0);
-    error_set(
-        err, EAGLET_E_INPUT,
-        "%s: %s: expected %.200s, found %.200s: made with other settings; remove the file or choose another --out",
-        file->path, key, a.data, b.data ? b.data : "nothing");
-    free(a.data);
-    free(b.data);
-    return EAGLET_E_INPUT;
-  }
-  return EAGLET_OK;
+  char *a, *b;
+  const char *key = json_first_difference(settings, found, &a, &b);
+  enum eaglet_status status = EAGLET_OK;
+  if (key)
+    status = error_set(err, EAGLET_E_INPUT,
+                       "%s: %s: expected %.200s, found %.200s: made with other settings; remove the file or choose another --out",
+                       file->path, key, a, b);
+  free(a);
+  free(b);
+  return status;
 }
 
 static enum eaglet_status index_line(struct regenerated_file *file, const json_t *json, size_t offset, size_t length,

@@ -1,7 +1,6 @@
 /* renderer.c - see renderer.h. */
 #include "train/renderer.h"
 
-#include "base/memory.h"
 #include "text/detokenizer.h"
 
 enum eaglet_status renderer_open(struct renderer *renderer, const char *model, int32_t n_vocab,
@@ -30,14 +29,9 @@ enum eaglet_status renderer_rows(const struct renderer *renderer, const struct c
       .chat = {.messages = conversation->messages, .tools = conversation->tools, .kwargs = renderer->arguments},
       .special_in_content = renderer->special_in_content,
       .last_turn_only = renderer->last_turn_only,
+      .one_row = renderer->one_row,
       .part = renderer->part};
-  *rows = (struct chat_rows){0};
-  if (!renderer->one_row) return chat_template_rows(renderer->chat, &params, rows, err);
-  rows->rows = memory_alloc(sizeof *rows->rows);
-  rows->n = 1;
-  enum eaglet_status status = chat_template_tokenize(renderer->chat, &params, rows->rows, err);
-  if (status != EAGLET_OK) chat_rows_clear(rows);
-  return status;
+  return chat_template_rows(renderer->chat, &params, rows, err);
 }
 
 enum eaglet_status renderer_prompt(const struct renderer *renderer, const json_t *messages, const json_t *tools,

@@ -12,9 +12,6 @@
 static void int_default(int32_t *value, int32_t fallback) {
   if (*value == 0) *value = fallback;
 }
-static void double_default(double *value, double fallback) {
-  if (*value == 0) *value = fallback;
-}
 
 static enum eaglet_status check(const struct eaglet_train_params *s, struct eaglet_error *err) {
   const struct {
@@ -69,12 +66,12 @@ enum eaglet_status settings_resolve(struct eaglet_train_params *s, const struct 
   int_default(&s->warmup, 50);
   int_default(&s->save_every, 100);
   int_default(&s->eval_prompts_max, 60);
-  double_default(&s->decay, 0.8);
-  double_default(&s->lr, 1e-3);
-  double_default(&s->beta1, 0.9);
-  double_default(&s->beta2, 0.95);
-  double_default(&s->clip, 0.5);
-  if (!s->init && !s->head_config) double_default(&s->rope_theta, 10000); /* else it is the layout's */
+  settings_default(&s->decay, 0.8);
+  settings_default(&s->lr, 1e-3);
+  settings_default(&s->beta1, 0.9);
+  settings_default(&s->beta2, 0.95);
+  settings_default(&s->clip, 0.5);
+  if (!s->init && !s->head_config) settings_default(&s->rope_theta, 10000); /* else it is the layout's */
   if (!s->data) FAIL(err, EAGLET_E_USAGE, "--data: expected a directory written by prepare, found nothing");
   if (!s->out) FAIL(err, EAGLET_E_USAGE, "--out: expected a directory, found nothing");
   TRY(check(s, err));

@@ -7,6 +7,9 @@
 
 #define UNROLL_MAX 15 /* of head_training */
 
+static inline void settings_default(double *value, double fallback) {
+  if (*value == 0) *value = fallback;
+}
 /* Fills what is 0 with its default. EAGLET_E_USAGE names the option that makes no sense. */
 enum eaglet_status settings_resolve(struct eaglet_train_params *settings, const struct eaglet_train_params *params,
                                     struct eaglet_error *err) MUST_USE;

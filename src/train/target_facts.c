@@ -53,26 +53,6 @@ enum eaglet_status target_check_data(const struct token_store *tokens, const cha
        expected, model, found);
 }
 
-static void add_stop_id(struct target_facts *facts, const json_t *value) {
-  json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-  if (id < 0 || id >= facts->n_vocab) return;
-  for (int32_t i = 0; i < facts->n_stop_ids; i++) {
-    if (facts->stop_ids[i] == id) return;
-  }
-  if (facts->n_stop_ids < STOP_IDS_MAX) facts->stop_ids[facts->n_stop_ids++] = (int32_t)id;
-}
-
-static void read_stop_ids(struct target_facts *facts, const struct checkpoint *checkpoint, const struct arch *arch) {
-  const json_t *places[] = {checkpoint->generation_config, arch->config, arch->outer[0], arch->outer[1]};
-  for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-    const json_t *eos = json_object_get(places[p], "eos_token_id");
-    size_t i;
-    json_t *value;
-    add_stop_id(facts, eos);
-    json_array_foreach(eos, i, value) add_stop_id(facts, value);
-  }
-}
-
 enum eaglet_status target_facts_read(struct target_facts *facts, const struct checkpoint_params *params,
                                      struct eaglet_error *err) {
   struct checkpoint checkpoint = {0};
@@ -83,7 +63,7 @@ enum eaglet_status target_facts_read(struct target_facts *facts, const struct ch
   if (status == EAGLET_OK) {
     facts->n_vocab = arch.features.n_vocab;
     facts->positions_max = arch.features.positions_max;
-    read_stop_ids(facts, &checkpoint, &arch);
+    facts->n_stop_ids = arch_stop_ids(facts->stop_ids, &arch, &checkpoint);
     facts->hash = target_hash(&checkpoint);
     arch_clear(&arch);
   }

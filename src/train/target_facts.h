@@ -5,12 +5,11 @@
 
 #include "checkpoint/checkpoint.h"
 #include "data/token_shard.h"
-
-#define STOP_IDS_MAX 16
+#include "model/arch.h"
 
 struct target_facts {
   int32_t n_vocab, positions_max;
-  int32_t stop_ids[STOP_IDS_MAX], n_stop_ids; /* union of generation_config's and the configs' eos ids */
+  int32_t stop_ids[ARCH_STOPS_MAX], n_stop_ids; /* union of generation_config's and the configs' eos ids */
   uint64_t hash;
 };
 enum eaglet_status target_facts_read(struct target_facts *facts, const struct checkpoint_params *params,

@@ -160,11 +160,53 @@ static void test_parse_file_names_it(void **state) {
   free(path);
 }
 
+/* A number or a list; what is no id of the vocabulary, or there already, or too much is left out. */
+static void test_eos_ids(void **state) {
+  (void)state;
+  static const char *const configs[] = {"{\"eos_token_id\":7}", "{\"eos_token_id\":[7,3,-1,\"x\",100,99,3.0]}", "{\"eos_token_id\":null}", "{}", "[]",
+                                        "{\"eos_token_id\":[5,6]}"};
+  int32_t ids[4], n = 0;
+  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+    json_t *config = json_loads(configs[i], 0, NULL);
+    json_add_eos_ids(ids, &n, 4, config, 100);
+    json_decref(config);
+  }
+  json_add_eos_ids(ids, &n, 4, NULL, 100);
+  assert_int_equal(n, 4); /* 6 finds no room */
+  const int32_t expected[] = {7, 3, 99, 5};
+  assert_memory_equal(ids, expected, sizeof expected);
+}
+
+static void check_difference(const char *expected_text, const char *found_text, const char *key, const char *a, const char *b) {
+  json_t *expected = json_loads(expected_text, 0, NULL), *found = json_loads(found_text, 0, NULL);
+  char *a_text, *b_text;
+  const char *different = json_first_difference(expected, found, &a_text, &b_text);
+  if (key) {
+    assert_string_equal(different, key);
+    assert_string_equal(a_text, a);
+    assert_string_equal(b_text, b);
+  } else {
+    assert_true(!different && !a_text && !b_text);
+  }
+  free(a_text);
+  free(b_text);
+  json_decref(expected);
+  json_decref(found);
+}
+
+static void test_first_difference(void **state) {
+  (void)state;
+  check_difference("{\"a\":1,\"b\":[2]}", "{\"b\":[2],\"a\":1,\"c\":3}", NULL, NULL, NULL);
+  check_difference("{\"a\":1,\"b\":[2]}", "{\"a\":1,\"b\":[3]}", "b", "[2]", "[3]");
+  check_difference("{\"a\":1,\"b\":2}", "{\"b\":3}", "a", "1", "nothing");
+  check_difference("{\"a\":null}", "[]", "a", "null", "nothing");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_strictness), cmocka_unit_test(test_depth_is_limited),
       cmocka_unit_test(test_integers_beyond_int64_become_reals), cmocka_unit_test(test_typed_access),
-      cmocka_unit_test(test_dump), cmocka_unit_test(test_reals_survive_a_dump), cmocka_unit_test(test_parse_file_names_it),
+      cmocka_unit_test(test_dump), cmocka_unit_test(test_eos_ids), cmocka_unit_test(test_first_difference), cmocka_unit_test(test_reals_survive_a_dump), cmocka_unit_test(test_parse_file_names_it),
   };
   return cmocka_run_group_tests_name("json", tests, scratch_create, scratch_remove);
 }
